@@ -1,0 +1,1 @@
+"""Checks, tests and generated files of this repository: what scripts/test and scripts/generate run."""

@@ -20,16 +20,15 @@ def groups(root: Path) -> dict[str, list[str | dict[str, str]]]:
 
 
 def test_every_direct_dependency_is_pinned(groups: dict[str, list[str | dict[str, str]]]) -> None:
-    assert set(groups) == {"controller", "demo", "dev"}
+    assert set(groups) == {"controller", "dev"}
     loose = [
         entry for group in groups.values() for entry in group if isinstance(entry, str) and not PINNED.match(entry)
     ]
     assert loose == []
 
 
-def test_dev_holds_the_other_groups(groups: dict[str, list[str | dict[str, str]]]) -> None:
-    assert {"include-group": "controller"} in groups["demo"]
-    assert {"include-group": "demo"} in groups["dev"]
+def test_dev_holds_what_the_playbooks_need(groups: dict[str, list[str | dict[str, str]]]) -> None:
+    assert {"include-group": "controller"} in groups["dev"]
 
 
 def test_installed_versions_are_the_pinned_ones(groups: dict[str, list[str | dict[str, str]]]) -> None:

@@ -27,10 +27,8 @@ def drift(specs: dict[str, Any], defaults: dict[str, Any]) -> list[str]:
                 lines.append(f"{name}: required, but has a default in defaults/main.yml")
         elif name not in defaults:
             lines.append(f"{name}: in argument_specs, not in defaults/main.yml")
-        elif option.get("default") != defaults[name] or type(option.get("default")) is not type(defaults[name]):
-            lines.append(
-                f"{name}: {option.get('default')!r} in argument_specs, {defaults[name]!r} in defaults/main.yml"
-            )
+        elif default != defaults[name] or type(default) is not type(defaults[name]):
+            lines.append(f"{name}: {default!r} in argument_specs, {defaults[name]!r} in defaults/main.yml")
     for entry_point, content in specs.items():
         for name, option in content.get("options", {}).items():
             if main.get(name) != option:

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Long work on a node: a function in a transient systemd unit of its own, followed from outside.
 
-The work must outlive the SSH connection that asked for it, so it does not run in the module's process. `start` copies the
-module's own code beside a private parameter file and lets systemd run the entry; `follow` reads its progress and result.
+The work must outlive the SSH connection that asked for it, so it does not run in the module's process. `start` copies
+the module's own code beside a private parameter file and lets systemd run the entry; `follow` reads its progress and
+result.
 """
 
 from __future__ import annotations

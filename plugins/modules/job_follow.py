@@ -65,6 +65,7 @@ result:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.headroom.serving.plugins.module_utils import job
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 

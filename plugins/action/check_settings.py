@@ -1,0 +1,56 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check the variables of a node against the argument specs of roles, on the controller, before anything else."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.headroom.serving.plugins.module_utils import settings_check
+from ansible_collections.headroom.serving.plugins.module_utils.findings import one_line
+
+_ROLES = Path(__file__).parents[2] / "roles"
+
+
+class ActionModule(ActionBase):
+    """Fails with one line that names every unusable setting; never touches the node."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Check the variables of the roles that `roles` names; `known` are variables that belong to no role."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _validation, args = self.validate_argument_spec(
+            argument_spec={
+                "roles": {"type": "list", "elements": "str", "required": True},
+                "known": {"type": "list", "elements": "str", "default": []},
+            }
+        )
+        variables = task_vars or {}
+        findings = []
+        for role in args["roles"]:
+            options = _options(role)
+            known = [*options, *args["known"]]
+            findings += settings_check.unknown_variables(f"{role}_", known, list(variables))
+            for name in sorted(options.keys() & variables.keys()):
+                value = self._templar.template(variables[name])
+                findings += settings_check.check(name, options[name], value)
+        result.update(changed=False, findings=[item.as_dict() for item in findings])
+        if findings:
+            result.update(failed=True, msg=one_line(findings))
+        return result
+
+
+@lru_cache
+def _options(role: str) -> dict[str, Any]:
+    text = (_ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
+    options: dict[str, Any] = yaml.safe_load(text)["argument_specs"]["main"]["options"]
+    return options

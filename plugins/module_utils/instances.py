@@ -1,0 +1,186 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The instances of one node, checked together: from the inventory's mappings to typed values or findings."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.headroom.serving.plugins.module_utils import server_args
+from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, finding
+
+SETTING = "sglang_server_instances"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_VARIABLE = re.compile(r"(^|_)(API_?KEY|ACCESS_KEY|PRIVATE_KEY|TOKEN|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
+# Variables of the service that follow from keys of the instance or from the unit.
+_OWN_VARIABLES = {"CUDA_VISIBLE_DEVICES": "gpus", "HOME": "", "CREDENTIALS_DIRECTORY": ""}
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance as it is meant to be; keys are kept out of repr so that no message can carry them."""
+
+    name: str
+    state: str = "started"
+    model_path: str = ""
+    served_name: str = ""
+    engine: str = "default"
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    port: int = 30000
+    host: str = "127.0.0.1"
+    gpus: tuple[int, ...] | None = None
+    api_key: str = field(default="", repr=False)
+    admin_api_key: str = field(default="", repr=False)
+    purge: bool = False
+    start_timeout_s: int = 0
+
+    @property
+    def is_embedding(self) -> bool:
+        """Whether the server is asked to embed instead of to generate."""
+        return self.args.get("is-embedding") is True
+
+
+def normalise(entries: Sequence[Mapping[str, Any]]) -> tuple[list[Instance], list[Finding]]:
+    """Turn the entries of `sglang_server_instances` into instances.
+
+    Returns:
+        The usable instances and everything that is wrong with the entries, each with the entry it concerns.
+    """
+    instances: list[Instance] = []
+    findings: list[Finding] = []
+    for index, entry in enumerate(entries):
+        where = f"{SETTING}[{index}]"
+        problems = _check(where, entry)
+        findings += problems
+        if not problems:
+            instances.append(_build(entry))
+    return instances, findings + _collisions(entries)
+
+
+def _build(entry: Mapping[str, Any]) -> Instance:
+    gpus = entry.get("gpus")
+    path = str(entry.get("model_path") or "").rstrip("/")
+    return Instance(
+        name=entry["name"],
+        state=entry.get("state") or "started",
+        model_path=path,
+        served_name=str(entry.get("served_name") or path.rpartition("/")[2]),
+        engine=str(entry.get("engine") or "default"),
+        args=entry.get("args") or {},
+        env={str(key): str(value) for key, value in (entry.get("env") or {}).items()},
+        port=int(entry.get("port") or 30000),
+        host=str(entry.get("host") or "127.0.0.1"),
+        gpus=None if gpus is None else tuple(int(gpu) for gpu in gpus),
+        api_key=str(entry.get("api_key") or ""),
+        admin_api_key=str(entry.get("admin_api_key") or ""),
+        purge=bool(entry.get("purge")),
+        start_timeout_s=int(entry.get("start_timeout_s") or 0),
+    )
+
+
+def _check(where: str, entry: Mapping[str, Any]) -> list[Finding]:
+    name = entry.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        cure = "Use up to 63 lower-case letters, digits, '-' and '_'; it becomes the unit's name."
+        return [finding("settings.invalid", f"{where}.name {name!r} can't name an instance.", cure)]
+    where = f"{where} ({name})"
+    if (entry.get("state") or "started") != "started":
+        return []
+    findings: list[Finding] = []
+    if not entry.get("model_path"):
+        findings.append(finding("settings.invalid", f"{where} has no model_path.", "Name the model's directory."))
+    port = int(entry.get("port") or 30000)
+    if not 1 <= port <= 65535:
+        findings.append(finding("settings.invalid", f"{where}.port {port} is no TCP port.", "Use 1024 to 65535."))
+    findings += _check_gpus(where, entry.get("gpus"))
+    findings += server_args.check(f"{where}.args", entry.get("args") or {})
+    findings += _check_env(f"{where}.env", entry.get("env") or {})
+    findings += _check_served(where, entry)
+    return findings + _check_exposure(where, entry)
+
+
+def _check_served(where: str, entry: Mapping[str, Any]) -> list[Finding]:
+    problems: list[Finding] = []
+    for key in ("model_path", "served_name", "host"):
+        if "\0" in str(entry.get(key) or "") or "\n" in str(entry.get(key) or ""):
+            problems.append(
+                finding("settings.invalid", f"{where}.{key} holds a line end or NUL character.", "Remove it.")
+            )
+    return problems
+
+
+def _check_gpus(where: str, gpus: Any) -> list[Finding]:
+    if gpus is None:
+        return []
+    if any(int(gpu) < 0 for gpu in gpus):
+        return [finding("settings.invalid", f"{where}.gpus {gpus!r} has a negative index.", "Count GPUs from 0.")]
+    if len(set(gpus)) != len(gpus):
+        return [finding("settings.invalid", f"{where}.gpus {gpus!r} names a GPU twice.", "Name each GPU once.")]
+    return []
+
+
+def _check_env(where: str, env: Mapping[str, Any]) -> list[Finding]:
+    findings: list[Finding] = []
+    for key, value in env.items():
+        if not _VARIABLE.fullmatch(str(key)):
+            cure = "Use letters, digits and '_'."
+            findings.append(finding("settings.invalid", f"{where}: {key!r} can't name a variable.", cure))
+        elif _SECRET_VARIABLE.search(str(key)):
+            # The value is what must not be shown, so it is not part of the message.
+            text = f"{where}.{key} looks like a secret, and the environment of a unit shows in 'systemctl cat'."
+            cure = "Set the instance's api_key or admin_api_key; the server needs no token to read weights from a path."
+            findings.append(finding("instance.secret_in_clear", text, cure))
+        elif key in _OWN_VARIABLES:
+            owner = _OWN_VARIABLES[str(key)]
+            cure = f"Set the instance's '{owner}' instead." if owner else "The unit sets it: remove it."
+            findings.append(finding("instance.reserved_flag", f"{where}.{key} follows from other settings.", cure))
+        elif isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            cure = 'Write text in quotes, such as "1" or "true".'
+            findings.append(finding("settings.invalid", f"{where}.{key} is {value!r}, not text or a number.", cure))
+        elif "\0" in str(value):
+            findings.append(finding("settings.invalid", f"{where}.{key} holds a NUL character.", "Remove it."))
+    return findings
+
+
+def _check_exposure(where: str, entry: Mapping[str, Any]) -> list[Finding]:
+    host = str(entry.get("host") or "127.0.0.1")
+    if entry.get("api_key") or entry.get("allow_unauthenticated") or _is_loopback(host):
+        return []
+    text = f"{where}.host {host} opens the server to the network and there is no api_key."
+    cure = "Set api_key, bind 127.0.0.1, or state allow_unauthenticated: true."
+    return [finding("instance.unauthenticated", text, cure)]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _collisions(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    findings: list[Finding] = []
+    names: dict[Any, int] = {}
+    ports: dict[int, tuple[int, Any]] = {}
+    for index, entry in enumerate(entries):
+        name = entry.get("name")
+        first = names.setdefault(name, index)
+        if first != index:
+            text = f"{SETTING}[{index}].name {name!r} is taken by {SETTING}[{first}]."
+            findings.append(finding("instance.name_duplicate", text, "Give each instance of a node its own name."))
+        if (entry.get("state") or "started") != "started":
+            continue
+        port = int(entry.get("port") or 30000)
+        owner, owner_name = ports.setdefault(port, (index, name))
+        if owner != index and owner_name != name:
+            text = f"{SETTING}[{index}] ({name}).port {port} is taken by {SETTING}[{owner}] ({owner_name})."
+            free = next(number for number in range(port + 1, 65536) if number not in ports)
+            findings.append(finding("instance.port_duplicate", text, f"{free} is used by no instance of this node."))
+    return findings

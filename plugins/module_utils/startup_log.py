@@ -1,0 +1,100 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the log of a starting SGLang says: the phase it is in, how far it is, and which lines tell why it failed.
+
+The messages are those of SGLang 0.5.14 and 0.5.23 (sglang/srt: model_executor/model_runner.py,
+entrypoints/http_server.py, mem_cache/memory_pool.py, distributed/bootstrap.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+
+READY = "ready"
+_KEPT_LINES = 400
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of the start; `pattern` is the message that begins it."""
+
+    id: str
+    label: str
+    pattern: str
+
+
+# In the order in which a start goes through them; a phase never goes back.
+PHASES = (
+    Phase("launch", "starting Python and importing SGLang", r"^$"),
+    Phase("distributed", "joining the ranks", r"Init (torch distributed|parallel) begin"),
+    Phase("weights", "loading weights", r"Load weight begin"),
+    Phase("kv_cache", "allocating the KV cache", r"Load weight end"),
+    Phase("graphs", "capturing CUDA graphs", r"Capture .*graphs? begin"),
+    Phase("http", "opening the HTTP server", r"Started server process|Waiting for application startup"),
+    Phase("warmup", "warming up", r"Uvicorn running on|Application startup complete"),
+    Phase(READY, "ready", r"The server is fired up and ready to roll"),
+)
+_ORDER = {phase.id: index for index, phase in enumerate(PHASES)}
+_COMPILED = [(phase, re.compile(phase.pattern)) for phase in PHASES]
+_SHARDS = re.compile(r"(?:loading shards|checkpoint shards).*?(\d+)%")
+
+# A line that says why: an exception's last line, argparse's verdict, systemd's, the kernel's or SGLang's own last word.
+_CAUSE = re.compile(
+    r"^(?:\S+ )?(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt): ."
+    r"|: error: |Failed (?:at step|to execute)|CUDA out of memory|OutOfMemory|out of memory"
+    r"|Not enough (?:host |GPU )?memory|Rank \d+ scheduler died|NCCL error|watchdog timeout|No space left"
+)
+# Wrappers and echoes: true, but never the reason.
+_NOISE = re.compile(
+    r"^\s+|^Traceback|^During handling|^The above exception|Received sigquit|Subprocess .* crashed|SIGQUIT|killed by"
+    r"|^usage: |^\[--|leaked (?:semaphore|shared_memory)|Consumed .* CPU time|Main process exited"
+    r"|Failed with result|EOFError|DeprecationWarning|UserWarning|FutureWarning"
+)
+_PREFIX = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[^\]]*)\]\s*")
+
+
+class StartupLog:
+    """Reads the lines of one start in their order."""
+
+    def __init__(self) -> None:
+        self.phase = PHASES[0]
+        self.percent: int | None = None
+        self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
+
+    def feed(self, line: str) -> bool:
+        """Take one line; return whether phase or progress moved."""
+        if line.strip():
+            self._kept.append(line.rstrip())
+        for phase, pattern in _COMPILED:
+            if _ORDER[phase.id] > _ORDER[self.phase.id] and pattern.search(line):
+                self.phase, self.percent = phase, None
+                return True
+        shards = _SHARDS.search(line) if self.phase.id == "weights" else None
+        if shards and int(shards.group(1)) != self.percent:
+            self.percent = int(shards.group(1))
+            return True
+        return False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server said that it serves."""
+        return self.phase.id == READY
+
+    def describe(self) -> str:
+        """Return the phase, with its progress where the log gives one."""
+        return self.phase.label if self.percent is None else f"{self.phase.label}: {self.percent} %"
+
+    def relevant(self, count: int = 3) -> list[str]:
+        """Return up to `count` lines that most likely say why a start failed, in their order.
+
+        The last line that names a cause; without one the last lines that are no noise.
+        """
+        lines = [_PREFIX.sub("", line) for line in self._kept]
+        causes = [line for line in lines if _CAUSE.search(line) and not _NOISE.search(line)]
+        if causes:
+            return causes[-1:]
+        telling = [line for line in lines if not _NOISE.search(line)]
+        return (telling or lines)[-count:]

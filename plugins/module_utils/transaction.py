@@ -1,0 +1,230 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Apply the steps of a node: try a release, watch its start, verify it by a real generation, keep or replace it.
+
+Runs on the node in a transient unit of its own (see `job`), so that a lost controller can't stop it half-way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.headroom.serving.plugins.module_utils import (
+    deployment,
+    ports,
+    release,
+    sglang_api,
+    start_watch,
+    systemd,
+)
+from ansible_collections.headroom.serving.plugins.module_utils.deployment import Step
+from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
+from ansible_collections.headroom.serving.plugins.module_utils.findings import finding, one_line, refusals
+from ansible_collections.headroom.serving.plugins.module_utils.instances import Instance
+
+Progress = Callable[[str], None]
+_PROMPT = "The capital of France is"
+_TOKENS = 8
+# A first request may still compile kernels; the process is known to run.
+_GENERATION_S = 300.0
+_TRIAL = "50-trial.conf"
+
+
+def run(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Apply the settings of a node: the entry of the job.
+
+    Raises:
+        HeadroomError: If something refuses (nothing was touched then), or a release did not come up.
+    """
+    plan = deployment.prepare(deployment.Settings.of(params), check_mode=False)
+    if refusals(plan.findings):
+        raise HeadroomError(one_line(plan.findings), plan.findings)
+    rows = [apply(step, progress) for step in plan.steps]
+    return {"changed": any(step.changes for step in plan.steps), "instances": rows}
+
+
+def apply(step: Step, progress: Progress) -> dict[str, Any]:
+    """Do what a step says and return what the instance is afterwards.
+
+    Raises:
+        HeadroomError: If the server did not come up; the previous release runs again then, if there was one.
+    """
+    say = _prefixed(step.instance.name, progress)
+    if step.action == "stop":
+        say("stopping")
+        _stop(step)
+    elif step.action == "remove":
+        say("removing")
+        _remove(step)
+    elif step.action == "repair":
+        say(f"repairing: {step.reason}")
+        _install(step, step.current)
+        systemd.enable(step.unit_name)
+    elif step.action in ("create", "replace"):
+        _replace(step, say)
+    elif step.action == "start":
+        _start(step, say)
+    elif step.action == "check":
+        say(f"release {step.current}: {step.reason}")
+        _bring_up(step, step.current, say, fresh=False)
+    return {"name": step.instance.name, "action": step.action, "release": step.store.link(release.CURRENT)}
+
+
+def _replace(step: Step, say: Progress) -> None:
+    assert step.release is not None
+    step.store.save(step.release)
+    if not step.unit.is_dead:
+        say(f"stopping release {step.current or 'of another hand'}")
+        systemd.stop(step.unit_name)
+    try:
+        _bring_up(step, step.release.id, say, fresh=True)
+    except HeadroomError as error:
+        raise HeadroomError(f"{error} {_restore(step, say)}", error.findings) from None
+    step.store.switch(release.CURRENT, step.release.id)
+    step.store.switch(release.LAST_GOOD, step.release.id)
+    systemd.enable(step.unit_name)
+
+
+def _start(step: Step, say: Progress) -> None:
+    """Start the current release; a start that fails ends with the unit stopped, not in a loop of restarts."""
+    try:
+        _bring_up(step, step.current, say, fresh=True)
+    except HeadroomError:
+        systemd.stop(step.unit_name)
+        raise
+    systemd.enable(step.unit_name)
+
+
+def _restore(step: Step, say: Progress) -> str:
+    """Put back what ran before a failed try and return the sentence that says so."""
+    systemd.stop(step.unit_name)
+    previous = step.current
+    if not previous:
+        (systemd.UNIT_DIRECTORY / step.unit_name).unlink(missing_ok=True)
+        systemd.daemon_reload()
+        return "Nothing ran before, so nothing runs now."
+    if step.unit.is_dead:
+        _install(step, previous)
+        return f"Release {previous} was not running before and was put back as it was."
+    say(f"putting release {previous} back")
+    try:
+        _bring_up(step, previous, say, fresh=True)
+    except HeadroomError as error:
+        return f"Release {previous} did not come up again either: {error}"
+    return f"Release {previous}, which ran before, serves again."
+
+
+def _bring_up(step: Step, release_id: str, say: Progress, fresh: bool) -> None:
+    """Start a release (unless it is starting already), watch and verify it; systemd may not restart it meanwhile."""
+    began = time.monotonic()
+    with _trial(step, release_id):
+        if fresh:
+            say(f"starting release {release_id}")
+            unit = systemd.start(step.unit_name)
+        else:
+            unit = systemd.state(step.unit_name)
+        api = _api(step, release_id)
+        start_watch.watch(step.instance.name, step.unit_name, unit, api, step.start_limit_s, say)
+        ready_s = time.monotonic() - began
+        facts = verify(step.instance, step.store.record(release_id), step.unit_name, api, say)
+    if fresh:
+        facts["start_s"] = round(ready_s, 1)
+    step.store.save_measured(release_id, {**step.store.measured(release_id), **facts})
+
+
+def verify(
+    instance: Instance, record: dict[str, Any], unit: str, api: sglang_api.SglangApi, say: Progress
+) -> dict[str, Any]:
+    """Prove that the server of a release serves: its own process listens, its name is served, it generates.
+
+    Returns:
+        The measured facts: `kv_tokens`, `sglang_version`.
+
+    Raises:
+        HeadroomError: With what the server does instead.
+    """
+    name, port = str(record["served_name"]), int(record["port"])
+    where = f"Instance {instance.name!r}"
+    if not any(listener.belongs_to(unit) for listener in ports.listeners(port)):
+        raise _failed("verify.wrong_model", f"{where}: no process of {unit} listens on port {port}.")
+    try:
+        served = sorted(api.models(_GENERATION_S))
+        if name not in served:
+            raise _failed("verify.wrong_model", f"{where}: {name!r} is asked for, {', '.join(served)} is served.")
+        say(f"asking {name} for {_TOKENS} tokens")
+        if instance.is_embedding:
+            amount = api.embed(name, _PROMPT, _GENERATION_S)
+        else:
+            amount = api.complete(name, _PROMPT, _TOKENS, _GENERATION_S).completion_tokens
+        if amount < 1:
+            raise _failed("verify.no_generation", f"{where}: the server answered a completion without a token.")
+        info = api.server_info(_GENERATION_S)
+    except sglang_api.ApiError as error:
+        raise _failed("verify.no_generation", f"{where} does not serve: {error}.") from None
+    say(f"{name} serves: {info.kv_tokens} KV tokens, SGLang {info.version}")
+    return {"kv_tokens": info.kv_tokens, "sglang_version": info.version}
+
+
+@contextmanager
+def _trial(step: Step, release_id: str) -> Iterator[None]:
+    """Run a release on trial: its unit is installed, but not restarted by systemd, so that a death is seen as one."""
+    drop_in = systemd.RUNTIME_DIRECTORY / f"{step.unit_name}.d" / _TRIAL
+    drop_in.parent.mkdir(parents=True, exist_ok=True)
+    drop_in.write_text("[Service]\nRestart=no\nRestartForceExitStatus=\n", encoding="utf-8")
+    try:
+        _install(step, release_id)
+        yield
+    finally:
+        drop_in.unlink()
+        _remove_if_empty(drop_in.parent)
+        systemd.daemon_reload()
+
+
+def _install(step: Step, release_id: str) -> None:
+    """Make a release's unit file the installed one."""
+    target = systemd.UNIT_DIRECTORY / step.unit_name
+    draft = target.with_name(f".{target.name}.new")
+    draft.write_text(step.store.unit_text(release_id), encoding="utf-8", errors="surrogateescape")
+    draft.chmod(0o644)
+    draft.rename(target)
+    systemd.daemon_reload()
+
+
+def _stop(step: Step) -> None:
+    systemd.stop(step.unit_name)
+    systemd.disable(step.unit_name)
+
+
+def _remove(step: Step) -> None:
+    if step.unit.exists:
+        _stop(step)
+        (systemd.UNIT_DIRECTORY / step.unit_name).unlink(missing_ok=True)
+        systemd.daemon_reload()
+    step.store.unlink(release.CURRENT)
+    step.store.unlink(release.LAST_GOOD)
+    if step.instance.purge:
+        step.store.purge()
+
+
+def _api(step: Step, release_id: str) -> sglang_api.SglangApi:
+    record = step.store.record(release_id)
+    return sglang_api.SglangApi(str(record["host"]), int(record["port"]), step.store.api_key(release_id))
+
+
+def _failed(kind: str, message: str) -> HeadroomError:
+    item = finding(kind, message)
+    return HeadroomError(item.line(), [item])
+
+
+def _prefixed(name: str, progress: Progress) -> Progress:
+    return lambda line: progress(f"{name}: {line}")
+
+
+def _remove_if_empty(directory: Path) -> None:
+    if not any(directory.iterdir()):
+        directory.rmdir()

@@ -72,7 +72,8 @@ def role_page(readme: str, spec: Mapping[str, Any], name: str) -> str:
         DocsError: If the markers are not there exactly once, in order.
     """
     head, begin, rest = readme.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    head, begin, rest = readme.partition(BEGIN)
+    _old, end, tail = rest.partition(END)
     if not begin or not end or BEGIN in tail or END in tail:
         raise DocsError(f"{name} needs exactly one line '{BEGIN}' and, after it, one line '{END}'")
     return f"{head}{BEGIN}\n\n{variables(spec)}\n\n{END}{tail}"

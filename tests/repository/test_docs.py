@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from suite import docs
-from suite.generate import main
 
 from ansible_collections.headroom.serving.plugins.module_utils.findings import CATALOGUE, FindingKind
+from suite import docs
+from suite.generate import main
 
 SPEC: dict[str, Any] = {
     "main": {

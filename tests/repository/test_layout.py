@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+
 from suite import links
 
 # What a user of the collection gets. A new file at the root of the repository must be added here or to

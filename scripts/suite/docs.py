@@ -52,10 +52,15 @@ def variables(spec: Mapping[str, Any]) -> str:
     """Return the Markdown for the entry points of a role's argument_specs (the mapping below `argument_specs`)."""
     parts = []
     for entry_point, content in spec.items():
+        options = content.get("options", {})
         if entry_point != "main":
-            summary = _cell(_sentences(content.get("short_description", "")))
-            parts += [f"With `tasks_from: {entry_point}`: {summary}", ""]
-        rows = list(_rows(content.get("options", {}), ""))
+            summary = _cell(_sentences(content.get("short_description", ""))).rstrip(".")
+            parts.append(f"With `tasks_from: {entry_point}`: {summary}.")
+            if options and options == spec["main"].get("options"):
+                parts += ["Takes the same variables.", ""]
+                continue
+            parts.append("")
+        rows = list(_rows(options, ""))
         if not rows:
             parts += ["No variables.", ""]
             continue

@@ -66,6 +66,12 @@ def test_variables_have_a_row_each_with_nested_ones_under_their_path() -> None:
     assert docs.variables(SPEC) == TABLE
 
 
+def test_an_entry_point_with_the_variables_of_main_does_not_repeat_them() -> None:
+    text = docs.variables({**SPEC, "apply": {"short_description": "Applies", "options": SPEC["main"]["options"]}})
+    assert text.endswith("With `tasks_from: apply`: Applies.\nTakes the same variables.")
+    assert text.count("web_sites[].tls.mode") == 1
+
+
 def test_only_the_part_between_the_markers_changes() -> None:
     page = docs.role_page(f"# web\n\n{docs.BEGIN}\nold\n{docs.END}\n\nafter\n", SPEC, "README.md")
     assert page == f"# web\n\n{docs.BEGIN}\n\n{TABLE}\n\n{docs.END}\n\nafter\n"

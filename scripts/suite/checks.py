@@ -20,6 +20,8 @@ _LINKS = "playbooks/collections/"
 _SANITY_TEST = re.compile(r'^Running sanity test "', re.MULTILINE)
 _SANITY_FAILED = re.compile(r"^FATAL: The (\d+) sanity test\(s\) listed below", re.MULTILINE)
 _SANITY_HOLE = re.compile(r"^WARNING: .*(?:[Ss]kipping|not found).*$", re.MULTILINE)
+_DEMO_STEP = re.compile(r"\[ *[0-9.]+ s\] (?P<text>.*\S)")
+_MOLECULE_HOLE = re.compile(r"^.*(?:Skipping, no tests found|Missing playbook).*$", re.MULTILINE)
 _MOLECULE_STEP = re.compile(r"(?:INFO|WARNING|CRITICAL|ERROR)\s+(?P<text>.*\S)")
 
 
@@ -54,14 +56,15 @@ class Context:
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("ANSIBLE_", "MOLECULE_", "PYTEST_", "PYTHONPATH"))
+            if not name.startswith(("ANSIBLE_", "MOLECULE_", "PYTEST_", "PYTHONP"))
         }
         kept["PATH"] = f"{self.root / '.venv' / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         return {**kept, "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "ANSIBLE_NOCOLOR": "1", **more}
 
     def run(self, name: str, command: list[str], shown: Shown | None = None) -> tuple[int, str]:
         """Run a check's command at the repository's root, with this package within its reach."""
-        return self.progress.run(name, command, self.root, self.env(PYTHONPATH=str(self.root / "scripts")), shown)
+        env = self.env(PYTHONPATH=str(self.root / "scripts"), PYTHONPYCACHEPREFIX=str(self.root / ".cache" / "pycache"))
+        return self.progress.run(name, command, self.root, env, shown)
 
 
 @dataclass(frozen=True)
@@ -213,9 +216,32 @@ def _units(context: Context) -> Outcome:
     return counted(sorted(reports.glob("*.xml")), status, output)
 
 
+def _demo(context: Context) -> Outcome:
+    """Run the demo as a user does; leave its node only if it was there before."""
+    devnode = [sys.executable, "-m", "devnode"]
+    _status, nodes = context.run("demo", [*devnode, "list"])
+    status, output = context.run("demo", [str(context.root / "scripts" / "demo")], demo_step)
+    if not any(line.startswith("demo ") for line in nodes.splitlines()):
+        context.run("demo", [*devnode, "down", "demo"])
+    return Outcome(int(status == 0), int(status != 0), output)
+
+
+def demo_step(line: str) -> str | None:
+    """Return the step that a line of the demo's output tells, None for other lines."""
+    match = _DEMO_STEP.match(line)
+    return match["text"] if match else None
+
+
 def _molecule(context: Context) -> Outcome:
     status, output = context.run("molecule", [context.tool("molecule"), "test"], molecule_step)
-    return Outcome(int(status == 0), int(status != 0), output)
+    return molecule_outcome(status, output)
+
+
+def molecule_outcome(status: int, output: str) -> Outcome:
+    """Return the outcome of a scenario; one that left out a step because it found nothing to do there failed."""
+    holes = _MOLECULE_HOLE.findall(output)
+    good = status == 0 and not holes
+    return Outcome(int(good), int(not good), "\n".join([output, *holes]))
 
 
 def molecule_step(line: str) -> str | None:
@@ -240,6 +266,7 @@ CHECKS = (
     _pytest("unit", "unit tests", "tests/unit", "tests/repository"),
     Check("sanity", "ansible-test sanity", _sanity),
     Check("units", "ansible-test units", _units),
+    Check("demo", "the demo", _demo),
     _pytest("node", "tests on real nodes", "tests/node"),
     Check("molecule", "molecule test", _molecule),
 )  # fmt: skip

@@ -1,0 +1,25 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find files of the controller as Ansible's own actions do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+
+
+def finder(action: ActionBase) -> Callable[[str], str]:
+    """Return a function from a path as users write it to the absolute one; it raises LookupError when there is none."""
+
+    def find(path: str) -> str:
+        expanded = str(Path(path).expanduser())
+        try:
+            return str(action._find_needle("files", expanded))
+        except AnsibleError:
+            raise LookupError(path) from None
+
+    return find

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-import secrets
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,23 @@ def install(params: Mapping[str, Any], check_mode: bool, start: Start) -> dict[s
     if store.kind == "engine" and not os.access(_uv(store), os.X_OK):
         raise HeadroomError(f"engine '{name}' needs {_uv(store)}: install the tools first (kind: tools).")
     work = _work(params, lock, interpreter, wanted, origin)
-    # The name of the unit is new each time: a second installer waits its turn inside its own.
-    unit = f"headroom-{store.kind}-{wanted}-{secrets.token_hex(3)}"
-    running = start(unit, venv_build.run, work)
+    running = start(free_unit(f"headroom-{store.kind}-{wanted}", _is_active), venv_build.run, work)
     return {"changed": True, "diff": diff, "job": running, **_result(store, name, wanted, None)}
+
+
+def free_unit(name: str, is_active: Callable[[str], bool]) -> str:
+    """Return `name`, or with a number behind it while that unit is at work: a second installer waits inside its own."""
+    number = 1
+    unit = name
+    while is_active(unit):
+        number += 1
+        unit = f"{name}-{number}"
+    return unit
+
+
+def _is_active(unit: str) -> bool:
+    done = subprocess.run(["systemctl", "is-active", "--quiet", f"{unit}.service"], check=False)
+    return done.returncode == 0
 
 
 def _work(params: Mapping[str, Any], lock: Lock, interpreter: Interpreter, wanted: str, origin: str) -> dict[str, Any]:

@@ -261,6 +261,11 @@ CHECKS = (
         "vermin", "--target=3.9-", "--violations", "--no-tips", "--no-parse-comments", "plugins", "tests/testinfra",
     ),
     _command("generated", "generated files", "python", "-m", "suite.generate", "--check"),
+    _command(
+        "markup", "documentation of modules and roles",
+        "antsibull-docs", "lint-collection-docs", "--plugin-docs", "--validate-collection-refs=all",
+        "--disallow-unknown-collection-refs", ".",
+    ),
     _command("changelog", "changelog fragments", "antsibull-changelog", "lint"),
     _command("ansible-lint", "ansible-lint, profile production", "ansible-lint", "--strict", "--nocolor"),
     _pytest("unit", "unit tests", "tests/unit", "tests/repository"),

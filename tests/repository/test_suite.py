@@ -198,13 +198,46 @@ def _files(folder: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("line", "step"),
     [
-        ("INFO     default ➜ converge: Executing", "default ➜ converge: Executing"),
+        ("INFO     [default > converge] Executing", "[default > converge] Executing"),
         ("TASK [Gathering Facts] ***", None),
         ("", None),
     ],
 )
 def test_steps_of_molecule(line: str, step: str | None) -> None:
     assert checks.molecule_step(line) == step
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "failed"),
+    [
+        (0, "INFO  [default > verify] Executed: Successful", 0),
+        (1, "INFO  [default > verify] Executed: Successful", 1),
+        (0, "WARNING  [default > verify] Skipping, no tests found.", 1),
+        (0, "WARNING  [default > side_effect] Executed: Missing playbook (Remove from test_sequence to suppress)", 1),
+    ],
+)
+def test_a_scenario_that_leaves_a_step_out_failed(status: int, output: str, failed: int) -> None:
+    assert checks.molecule_outcome(status, output).failed == failed
+
+
+def test_steps_of_the_demo() -> None:
+    assert checks.demo_step("[   1.2 s] booting node demo ...") == "booting node demo ..."
+    assert checks.demo_step("TASK [Check the settings]") is None
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_continuous_integration_keeps_the_status_and_cleans_up(tmp_path: Path, status: int) -> None:
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".ci" / "run").write_bytes((Path(__file__).parents[2] / ".ci" / "run").read_bytes())
+    fake = tmp_path / "scripts" / "test"
+    fake.write_text(
+        f'#!/bin/sh\necho "called:$*" >> {tmp_path}/calls\n[ "$1" = --clean ] || exit {status}\n', encoding="utf-8"
+    )
+    fake.chmod(0o755)
+    done = subprocess.run(["bash", ".ci/run"], cwd=tmp_path, stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == status
+    assert (tmp_path / "calls").read_text("utf-8").splitlines() == ["called:", "called:--clean"]
 
 
 def test_live_plugin_prints_one_line_for_each_test(tmp_path: Path) -> None:

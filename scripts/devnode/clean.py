@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 
 from .names import Clone
 from .steps import Steps, as_root, output_of
@@ -14,6 +15,7 @@ from .steps import Steps, as_root, output_of
 
 def clean(clone: Clone, steps: Steps) -> None:
     """Remove everything that is named after the clone; nothing to remove is fine."""
+    sys.dont_write_bytecode = True  # else the next import would make .cache/pycache again
     prefix = f"headroom-{clone.id}-"
     if shutil.which("podman"):
         for container in _named("ps", "--all", form="{{.Names}}", prefix=prefix):

@@ -20,6 +20,7 @@ _SOURCES = (
     "scripts/cpu_engine/shim",
     "roles/sglang_runtime",
     "inventory/demo/group_vars",
+    *(f"plugins/module_utils/{part}*.py" for part in ("engine", "interpreter", "lock", "os_", "runtime", "venv", "wheel")),
 )
 
 
@@ -27,10 +28,10 @@ def image_name(clone: Clone) -> str:
     """The engine image's name; its tag is a hash of the bare image and of what the role installs."""
     digest = hashlib.sha256(image.bare_name(clone).encode())
     for source in _SOURCES:
-        path = clone.root / source
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file() and "__pycache__" not in file.parts:
-                digest.update(f"{file.relative_to(clone.root)}\0".encode() + file.read_bytes())
+        for path in sorted(clone.root.glob(source)):
+            for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+                if file.is_file() and "__pycache__" not in file.parts:
+                    digest.update(f"{file.relative_to(clone.root)}\0".encode() + file.read_bytes())
     return clone.image("engine", digest.hexdigest()[:12])
 
 

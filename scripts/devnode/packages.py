@@ -24,7 +24,10 @@ def missing(wanted: tuple[str, ...] = settings.HOST_PACKAGES) -> list[str]:
 
 
 def ensure(steps: Steps) -> None:
-    """Install what is missing; refresh apt's lists only when an install with the present ones fails."""
+    """Install what is missing; refresh apt's lists only when an install with the present ones fails.
+
+    apt is never interrupted: dpkg would need a repair by hand before the next run.
+    """
     names = missing()
     if not names:
         return
@@ -34,7 +37,7 @@ def ensure(steps: Steps) -> None:
     )  # fmt: skip
     with steps.step(f"installing {' '.join(names)}"):
         try:
-            steps.run(install, "packages")
+            steps.run(install, "packages", shielded=True)
         except StepError:
             steps.run(as_root("apt-get", "update"), "packages")
-            steps.run(install, "packages")
+            steps.run(install, "packages", shielded=True)

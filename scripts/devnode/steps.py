@@ -11,10 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _SHOWN_LINES = 15
+_STOP_TIMEOUT_S = 20
 
 
 class StepError(Exception):
@@ -56,11 +57,15 @@ class Steps:
         output: Path | None = None,
         env: dict[str, str] | None = None,
         each_line: Callable[[str], None] | None = None,
+        shielded: bool = False,
     ) -> None:
         """Run a command with its output in logs/`log`.log; StepError with the last lines when it fails.
 
         `output` takes the standard output instead of the log; `each_line` sees each line of the log as it comes.
+        A `shielded` command runs to its end even when this program is interrupted.
         """
+        if self._stopped:
+            raise KeyboardInterrupt
         self._logs.mkdir(parents=True, exist_ok=True)
         path = self._logs / f"{log}.log"
         argv = [str(word) for word in command]
@@ -70,22 +75,23 @@ class Steps:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-                stdout=result if output else subprocess.PIPE,
+                stdout=result if output else text if shielded else subprocess.PIPE,
                 stderr=subprocess.PIPE if output else subprocess.STDOUT,
+                process_group=0,  # Ctrl-C reaches the terminal's foreground group only; stop() decides the rest
                 env={**os.environ, **(env or {})},
                 text=True,
                 errors="replace",
             )
-            with self._lock:
-                self._children.add(child)
-            try:
-                tail = self._follow(child, stdin, text.write, each_line)
-            finally:
+            if not shielded:
                 with self._lock:
-                    self._children.discard(child)
+                    self._children.add(child)
+            tail = self._follow(child, stdin, text.write, each_line)
+            with self._lock:  # not when interrupted: stop() has to know it
+                self._children.discard(child)
         if child.returncode != 0:
             if self._stopped:
                 raise KeyboardInterrupt
+            tail = tail or path.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:]
             lines = "".join(f"\n    {line}" for line in tail)
             raise StepError(f"{argv[0]} ended with {child.returncode}; last lines of {path}:{lines}")
 
@@ -112,8 +118,13 @@ class Steps:
         """End the commands that still run: each leaves a state from which the next run goes on."""
         self._stopped = True
         with self._lock:
-            for child in self._children:
-                child.terminate()
+            running = [child for child in self._children if child.poll() is None]
+            groups = [f"-{child.pid}" for child in running]
+        if groups:  # whole groups: mmdebstrap itself waits for its children, whatever it is told
+            subprocess.run(as_root("kill", "-INT", "--", *groups), stderr=subprocess.DEVNULL, check=False)
+        for child in running:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_STOP_TIMEOUT_S)
 
 
 def as_root(*command: str | Path) -> list[str]:

@@ -40,10 +40,10 @@ def ensure_bootstrap(clone: Clone, steps: Steps) -> None:
             shutil.rmtree(clone.bootstrap, ignore_errors=True)
             steps.run([python(), "-m", "venv", clone.bootstrap], "venv")
             pip = [clone.bootstrap / "bin" / "python", "-m", "pip"]
-            steps.run([*pip, "install", "--quiet", settings.UV_REQUIREMENT], "venv")
+            steps.run([*pip, "install", "--quiet", "--no-cache-dir", settings.UV_REQUIREMENT], "venv")
             wanted = clone.bootstrap / "makers.txt"
             wanted.write_text("\n".join(makers) + "\n", encoding="utf-8")
-            flags = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+            flags = ["--quiet", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--require-hashes"]
             steps.run([*pip, "install", *flags, "--requirement", wanted], "venv")
             write_json(record, stamp)
 
@@ -63,11 +63,12 @@ def ensure(clone: Clone, steps: Steps, group: str = DEV) -> None:
             return
         with steps.step(f"installing the {group} dependencies into .venv"):
             uv = clone.bootstrap / "bin" / "uv"
+            env = {"UV_CACHE_DIR": str(clone.cache / "uv")}  # beside .venv, so that files are linked, not copied
             if found.get("python") != stamp["python"] or not (clone.venv / "bin" / "python").exists():
-                steps.run([uv, "venv", "--quiet", "--clear", "--python", python(), clone.venv], "venv")
+                steps.run([uv, "venv", "--quiet", "--clear", "--python", python(), clone.venv], "venv", env=env)
                 write_json(record, stamp)
             pip = [uv, "pip", "install", "--python", clone.venv / "bin" / "python"]
-            steps.run([*pip, "--group", f"{project}:{group}"], "venv")
+            steps.run([*pip, "--group", f"{project}:{group}"], "venv", env=env)
             write_json(record, {**stamp, "groups": sorted({CONTROLLER, group})})  # DEV includes CONTROLLER
 
 

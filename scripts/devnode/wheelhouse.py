@@ -68,11 +68,11 @@ def _download(clone: Clone, steps: Steps, pins: list[Pin], *options: str) -> Non
 
     def count(line: str) -> None:
         nonlocal seen
-        if line.startswith("Collecting "):
+        if line.startswith(("Collecting ", "Processing ")):
             seen += 1
             if seen % _EVERY == 0:
                 steps.say(f"wheels: {seen} of {len(pins)}")
 
-    pip = [clone.bootstrap / "bin" / "python", "-m", "pip", "download", "--progress-bar=off", "--no-deps"]
-    flags = ["--require-hashes", "--only-binary=:all:", f"--dest={clone.wheelhouse}", *options]
+    pip = [clone.bootstrap / "bin" / "python", "-m", "pip", "download", "--no-cache-dir", "--no-deps"]
+    flags = ["--progress-bar=off", "--require-hashes", "--only-binary=:all:", f"--dest={clone.wheelhouse}", *options]
     steps.run([*pip, *flags, "--requirement", wanted], "wheelhouse", each_line=count)

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
 from . import ask, clean, image, model, node, packages, venv, wheelhouse
@@ -54,7 +54,8 @@ def prepare(clone: Clone, steps: Steps) -> None:
     with ThreadPoolExecutor(2) as pool:
         try:
             bare = pool.submit(image.ensure_bare, clone, steps)
-            for future in as_completed([bare, pool.submit(_supplies, clone, steps)]):
+            both: list[Future[Any]] = [bare, pool.submit(_supplies, clone, steps)]
+            for future in as_completed(both):
                 future.result()
         except BaseException:
             steps.stop()  # else leaving the pool would wait for the other one

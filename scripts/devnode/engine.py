@@ -20,7 +20,7 @@ _SOURCES = (
     "scripts/cpu_engine/shim",
     "roles/sglang_runtime",
     "inventory/demo/group_vars",
-    *(f"plugins/module_utils/{part}*.py" for part in ("engine", "interpreter", "lock", "os_", "runtime", "venv", "wheel")),
+    *(f"plugins/module_utils/{part}*.py" for part in ("engine", "interpreter", "lock", "os_", "venv", "wheel")),
 )
 
 

@@ -52,7 +52,9 @@ def _mmdebstrap() -> list[str]:
     hooks = [f"--customize-hook={hook}" for hook in _HOOKS]
     options = [f"--aptopt={line}" for line in _apt_options()]
     include = f"--include={','.join(settings.NODE_PACKAGES)}"
-    return as_root("mmdebstrap", "--mode=root", "--variant=minbase", include, *options, *hooks, settings.SUITE, "-", "-")
+    return as_root(
+        "mmdebstrap", "--mode=root", "--variant=minbase", include, *options, *hooks, settings.SUITE, "-", "-"
+    )
 
 
 def _apt_options() -> list[str]:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -22,6 +23,7 @@ NAME = "tiny-qwen"
 SEED = 20260707
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, VOCABULARY, CONTEXT = 64, 128, 2, 4, 2, 1024, 4096
 END, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+SPECIAL = (END, START_OF_TURN, END_OF_TURN)
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
@@ -77,9 +79,10 @@ def shapes() -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _write_weights(folder: Path) -> None:
-    import numpy  # noqa: PLC0415  (third party: not before the venv exists)
-    from safetensors.numpy import save_file  # noqa: PLC0415
+def _write_weights(folder: Path, unsaid: list[int]) -> None:
+    """Random weights, under which the tokens `unsaid` never are the likeliest."""
+    import numpy
+    from safetensors.numpy import save_file
 
     random = numpy.random.Generator(numpy.random.PCG64(SEED))
     tensors = {}
@@ -87,18 +90,20 @@ def _write_weights(folder: Path) -> None:
         if name.endswith("norm.weight"):
             tensors[name] = numpy.ones(shape, dtype=numpy.float32)
         else:
-            # Wide enough that the most likely token is far ahead of the next: greedy text is then no matter of rounding.
+            # So wide that the likeliest token is well ahead of the next: greedy text is then no matter of rounding.
             tensors[name] = random.standard_normal(shape, dtype=numpy.float32) * numpy.float32(0.2)
+    tensors["lm_head.weight"][unsaid] = 0.0  # the likeliest logit of a thousand is always above 0
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _write_tokenizer(folder: Path) -> None:
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: PLC0415
+def _write_tokenizer(folder: Path) -> list[int]:
+    """Train and write the tokenizer; returns the tokens that would spoil a terminal or end the text."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    special = [AddedToken(text, special=True, normalized=False) for text in (END, START_OF_TURN, END_OF_TURN)]
+    special = [AddedToken(text, special=True, normalized=False) for text in SPECIAL]
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
         special_tokens=special,
@@ -106,14 +111,17 @@ def _write_tokenizer(folder: Path) -> None:
         show_progress=False,
     )
     library = Path(sysconfig.get_path("stdlib"))
-    tokenizer.train_from_iterator(((library / f"{name}.py").read_text(encoding="utf-8") for name in TRAINED_ON), trainer)
+    texts = [(library / f"{name}.py").read_text(encoding="utf-8") for name in TRAINED_ON]
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
+    plain = {*map(chr, range(0x21, 0x7F)), "\u0120", "\u010a"}  # as the byte level writes them: space, new line
+    vocabulary = tokenizer.get_vocab()
+    return sorted(number for text, number in vocabulary.items() if text in SPECIAL or not set(text) <= plain)
 
 
 def make(folder: Path) -> None:
     """Write the checkpoint into the existing `folder`; the same interpreter and packages give the same bytes."""
-    _write_weights(folder)
-    _write_tokenizer(folder)
+    _write_weights(folder, _write_tokenizer(folder))
     files: dict[str, dict[str, Any]] = {
         "generation_config.json": {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 0, "do_sample": False},
         "tokenizer_config.json": {
@@ -135,7 +143,9 @@ def ensure(clone: Clone, steps: Steps) -> None:
     """Make the checkpoint in the folder that the nodes see as /shared, unless it is there."""
     done = clone.shared / NAME
     with clone.locked("model"):
-        if done.is_dir():
+        stamp = clone.cache / "model.txt"
+        maker = hashlib.sha256(Path(__file__).read_bytes() + clone.lock.read_bytes()).hexdigest()
+        if done.is_dir() and stamp.exists() and stamp.read_text(encoding="utf-8") == maker:
             return
         with steps.step(f"making the model {NAME}"):
             draft = clone.shared / f".{NAME}.new"
@@ -147,7 +157,9 @@ def ensure(clone: Clone, steps: Steps) -> None:
             steps.run([python, "-m", "devnode.model", draft], "model", env=env)
             for path in draft.iterdir():
                 path.chmod(0o644)  # safetensors writes for the owner only, and the service is another user
+            shutil.rmtree(done, ignore_errors=True)
             draft.replace(done)
+            stamp.write_text(maker, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -68,9 +68,7 @@ def _image_id(image: str) -> list[str]:
     return as_root("podman", "image", "inspect", "--format", "{{.Id}}", image)
 
 
-def _create(
-    clone: Clone, steps: Steps, name: str, image: str, extra: tuple[str, ...], shape: str
-) -> dict[str, Any]:
+def _create(clone: Clone, steps: Steps, name: str, image: str, extra: tuple[str, ...], shape: str) -> dict[str, Any]:
     clone.shared.mkdir(parents=True, exist_ok=True)
     container = clone.container(name)
     with clone.locked("ports"):

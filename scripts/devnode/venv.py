@@ -39,7 +39,7 @@ def ensure_bootstrap(clone: Clone, steps: Steps) -> None:
         with steps.step("installing uv into .cache/bootstrap"):
             shutil.rmtree(clone.bootstrap, ignore_errors=True)
             steps.run([python(), "-m", "venv", clone.bootstrap], "venv")
-            pip = [clone.bootstrap / "bin" / "python", "-m", "pip"]
+            pip: list[str | Path] = [clone.bootstrap / "bin" / "python", "-m", "pip"]
             steps.run([*pip, "install", "--quiet", "--no-cache-dir", settings.UV_REQUIREMENT], "venv")
             wanted = clone.bootstrap / "makers.txt"
             wanted.write_text("\n".join(makers) + "\n", encoding="utf-8")
@@ -67,7 +67,7 @@ def ensure(clone: Clone, steps: Steps, group: str = DEV) -> None:
             if found.get("python") != stamp["python"] or not (clone.venv / "bin" / "python").exists():
                 steps.run([uv, "venv", "--quiet", "--clear", "--python", python(), clone.venv], "venv", env=env)
                 write_json(record, stamp)
-            pip = [uv, "pip", "install", "--python", clone.venv / "bin" / "python"]
+            pip: list[str | Path] = [uv, "pip", "install", "--python", clone.venv / "bin" / "python"]
             steps.run([*pip, "--group", f"{project}:{group}"], "venv", env=env)
             write_json(record, {**stamp, "groups": sorted({CONTROLLER, group})})  # DEV includes CONTROLLER
 

@@ -73,6 +73,6 @@ def _download(clone: Clone, steps: Steps, pins: list[Pin], *options: str) -> Non
             if seen % _EVERY == 0:
                 steps.say(f"wheels: {seen} of {len(pins)}")
 
-    pip = [clone.bootstrap / "bin" / "python", "-m", "pip", "download", "--no-cache-dir", "--no-deps"]
+    pip: list[str | Path] = [clone.bootstrap / "bin" / "python", "-m", "pip", "download", "--no-cache-dir", "--no-deps"]
     flags = ["--progress-bar=off", "--require-hashes", "--only-binary=:all:", f"--dest={clone.wheelhouse}", *options]
     steps.run([*pip, *flags, "--requirement", wanted], "wheelhouse", each_line=count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 _HEARTBEAT_S = 30.0
 _SHOWN_LINES = 400
+_TIDY_UP_S = 30.0
 
 # What to show at once of a line of output; None for nothing.
 Shown = Callable[[str], str | None]
@@ -96,11 +98,16 @@ class Progress:
         return process.returncode, "".join(running.output)
 
     def stop(self) -> None:
-        """End the commands that still run, with what they started."""
+        """End the commands that still run, with what they started; each gets time to tidy up first."""
         with self._lock:
             at_work = list(self._at_work)
-        for running in at_work:
-            os.killpg(running.process.pid, signal.SIGTERM)
+        for number, patience in ((signal.SIGINT, _TIDY_UP_S), (signal.SIGTERM, _TIDY_UP_S), (signal.SIGKILL, 0.0)):
+            deadline = time.monotonic() + patience
+            for running in at_work:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(running.process.pid, number)
+            while any(map(_has_members, at_work)) and time.monotonic() < deadline:
+                time.sleep(0.1)
 
     def _beat(self, running: _Running) -> None:
         while running.process.poll() is None:
@@ -109,3 +116,13 @@ class Progress:
             if now - running.shown_at >= _HEARTBEAT_S:
                 running.shown_at = now
                 self.say(f"{running.name}: {now - running.started:.0f} s so far; {running.last_line()[:140]}")
+
+
+def _has_members(running: _Running) -> bool:
+    """Return whether the command, or anything it started in its process group, is still there."""
+    running.process.poll()
+    try:
+        os.killpg(running.process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -38,8 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         outcomes = run_all(context, options.only or CHECKS)
-    finally:
-        context.progress.stop()
+    except KeyboardInterrupt:
+        print("scripts/test: stopped", file=sys.stderr)
+        return 130
     passed, failed = (sum(getattr(outcome, kind) for outcome in outcomes.values()) for kind in ("passed", "failed"))
     broken = [name for name, outcome in outcomes.items() if outcome.failed]
     if broken:

@@ -144,7 +144,9 @@ def test_a_silent_command_is_spoken_for(
     assert " s so far; loading\n" in capsys.readouterr().out
 
 
-def test_stop_ends_a_command_with_its_children(context: Context) -> None:
+def test_stop_ends_a_command_with_its_children(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A shell's background command ignores SIGINT, so the second signal is needed.
+    monkeypatch.setattr("suite.progress._TIDY_UP_S", 1.0)
     pid_file = context.root / "pid"
     command = ["sh", "-c", f"sleep 60 & echo $! > {pid_file}; wait"]
     thread = Thread(target=context.progress.run, args=("tool", command, context.root, context.env()))
@@ -158,6 +160,57 @@ def test_stop_ends_a_command_with_its_children(context: Context) -> None:
     child = Path("/proc") / pid_file.read_text("utf-8").strip() / "stat"
     state = child.read_text("utf-8").rsplit(")", 1)[1].split()[0] if child.exists() else "gone"
     assert state in ("gone", "Z")
+
+
+TIDY = """
+import pathlib, time
+try:
+    print("at work", flush=True)
+    time.sleep(60)
+finally:
+    pathlib.Path("tidied").touch()
+"""
+
+INTERRUPTED = """
+import os, pathlib, signal, sys
+from suite import run
+from suite.checks import Check, Context
+from suite.progress import Progress
+
+here = pathlib.Path.cwd()
+context = Context(here, Progress(here / "logs"))
+
+
+def slow(context):
+    command = [sys.executable, "tidy.py"]
+    return context.progress.run("slow", command, here, context.env(), lambda _: os.kill(os.getpid(), signal.SIGINT))
+
+
+try:
+    run.run_all(context, [Check("slow", "slow", slow)])
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+def test_an_interrupted_run_lets_its_checks_tidy_up(tmp_path: Path) -> None:
+    (tmp_path / "tidy.py").write_text(TIDY, encoding="utf-8")
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED, encoding="utf-8")
+    env = {**os.environ, "PYTHONPATH": str(Path(checks.__file__).parents[1])}
+    command = [sys.executable, "interrupted.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=50)
+    assert done.stdout.splitlines()[-1] == "stopped", done.stderr
+    assert (tmp_path / "tidied").exists()
+
+
+def test_the_commands_for_people_refuse_a_machine_for_the_same_reasons() -> None:
+    scripts = Path(checks.__file__).parents[1]
+    guards = [
+        [line.replace("scripts/demo", "").replace("scripts/test", "") for line in text.splitlines() if "fail" in line]
+        for text in ((scripts / name).read_text("utf-8") for name in ("demo", "test"))
+    ]
+    assert len(guards[0]) > 3
+    assert [line for line in guards[0] if line not in guards[1]] == []
 
 
 def test_environment_of_a_check_is_clean(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:

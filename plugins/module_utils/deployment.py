@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -177,19 +177,17 @@ def _render(
     credentials = _credentials(instance)
     inputs = unit_policy.UnitInputs(
         name=instance.name,
-        argv=_argv(instance, venv),
+        argv=_argv(instance, venv, Path("release") if credentials else None),
         environment=unit_policy.service_environment(instance.env, venv, settings.home, instance.gpus),
         user=settings.user,
         home=settings.home,
         model_path=instance.model_path,
-        # Its final path holds the release's id, which is a hash over this.
-        credential_file=CREDENTIAL_PLACEHOLDER if credentials else "",
     )
     mac = release.credential_mac(settings.root, credentials, create=not check_mode)
     release_id = release.identify(unit_policy.settings(inputs), engine["id"], model.digest, mac)
-    unit_text = unit_policy.render(inputs).replace(
-        CREDENTIAL_PLACEHOLDER, str(store.credentials_path(release_id)).replace("%", "%%")
-    )
+    if credentials:
+        # Only now is the directory known: its name is the id, which is a hash over everything else.
+        inputs = replace(inputs, argv=_argv(instance, venv, store.path(release_id)))
     record = {
         "format": release.FORMAT,
         "id": release_id,
@@ -206,17 +204,15 @@ def _render(
         "has_api_key": bool(instance.api_key),
     }  # fmt: skip
     limit = instance.start_timeout_s or unit_policy.start_limit_s(model.weight_bytes)
-    return Release(release_id, instance.name, unit_text, record, credentials), limit, findings
+    unit_text = unit_policy.render(inputs)
+    return Release(release_id, instance.name, unit_text, record, settings.user, credentials), limit, findings
 
 
-CREDENTIAL_PLACEHOLDER = "/@release@/" + release.CREDENTIALS
-
-
-def _argv(instance: Instance, venv: str) -> list[str]:
+def _argv(instance: Instance, venv: str, directory: Path | None) -> list[str]:
+    """Return the command; `directory` is the release's, where it has keys."""
     return [
         f"{venv}/bin/python",
-        "-m",
-        "sglang.launch_server",
+        *([str(directory / release.LAUNCHER)] if directory else ["-m", "sglang.launch_server"]),
         "--model-path",
         instance.model_path,
         "--served-model-name",
@@ -225,6 +221,8 @@ def _argv(instance: Instance, venv: str) -> list[str]:
         instance.host,
         "--port",
         str(instance.port),
+        # The keys come from a file that only the server can read: arguments show in the process list.
+        *(["--config", str(directory / release.CREDENTIALS)] if directory else []),
         *server_args.render(instance.args),
     ]
 

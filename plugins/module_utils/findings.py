@@ -40,8 +40,8 @@ class Finding:
 
     def line(self) -> str:
         """Return the finding as the one line that is shown to people."""
-        tail = f" {self.suggestion}" if self.suggestion else ""
-        return f"{self.message}{tail} [{self.id}]"
+        message = self.message if self.message.endswith((".", "!", "?")) else f"{self.message}."
+        return " ".join(part for part in (message, self.suggestion, f"[{self.id}]") if part)
 
 
 _KINDS = (

@@ -16,10 +16,12 @@ from ansible_collections.headroom.serving.plugins.module_utils.findings import F
 
 SETTING = "sglang_server_instances"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+# RFC 6750, section 2.1: what a bearer token may consist of.
+_BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]*=*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_VARIABLE = re.compile(r"(^|_)(API_?KEY|ACCESS_KEY|PRIVATE_KEY|TOKEN|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
 # Variables of the service that follow from keys of the instance or from the unit.
-_OWN_VARIABLES = {"CUDA_VISIBLE_DEVICES": "gpus", "HOME": "", "CREDENTIALS_DIRECTORY": ""}
+_OWN_VARIABLES = {"CUDA_VISIBLE_DEVICES": "gpus", "HOME": ""}
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def _check(where: str, entry: Mapping[str, Any]) -> list[Finding]:
     findings += server_args.check(f"{where}.args", entry.get("args") or {})
     findings += _check_env(f"{where}.env", entry.get("env") or {})
     findings += _check_served(where, entry)
+    findings += _check_keys(where, entry)
     return findings + _check_exposure(where, entry)
 
 
@@ -114,6 +117,20 @@ def _check_served(where: str, entry: Mapping[str, Any]) -> list[Finding]:
                 finding("settings.invalid", f"{where}.{key} holds a line end or NUL character.", "Remove it.")
             )
     return problems
+
+
+def _check_keys(where: str, entry: Mapping[str, Any]) -> list[Finding]:
+    # SGLang answers every request with status 500 when its key is not ASCII, and other characters need escapes that
+    # hide them from whatever masks keys in logs.
+    return [
+        finding(
+            "settings.invalid",
+            f"{where}.{key} has characters that a bearer token can't have.",
+            "Use letters, digits and ._~+/- only; 'openssl rand -hex 32' makes one.",
+        )
+        for key in ("api_key", "admin_api_key")
+        if not _BEARER_TOKEN.fullmatch(str(entry.get(key) or ""))
+    ]
 
 
 def _check_gpus(where: str, gpus: Any) -> list[Finding]:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Releases on the node's disk: immutable directories and the links that say which one is meant to run.
 
-* <root>/instances/<name>/releases/<id>/{release.json, <unit file>, credentials.yaml}
+* <root>/instances/<name>/releases/<id>/{release.json, <unit file>, with keys launch.py and credentials.yaml}
 * <root>/instances/<name>/{current, last_good}      links into releases/
 * <root>/instances/<name>/measured/<id>.json        what a verified start showed; never an input
 """
@@ -14,18 +14,24 @@ import hashlib
 import hmac
 import json
 import os
+import pwd
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.abc import InspectLoader
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
+
+from ansible_collections.headroom.serving.plugins.module_utils import launcher
 
 FORMAT = 1
 ID_DIGITS = 12
 CURRENT = "current"
 LAST_GOOD = "last_good"
 CREDENTIALS = "credentials.yaml"
+LAUNCHER = "launch.py"
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class Release:
     name: str
     unit_text: str
     record: Mapping[str, Any]
+    user: str
     credentials: str = field(default="", repr=False)
 
 
@@ -91,7 +98,7 @@ class Store:
             return ""
 
     def credentials_path(self, release_id: str) -> Path:
-        """Return where the keys of a release lie, readable by root only."""
+        """Return where the keys of a release lie, readable by the service account only."""
         return self.path(release_id) / CREDENTIALS
 
     def api_key(self, release_id: str) -> str:
@@ -105,12 +112,22 @@ class Store:
             return False
         draft = target.with_name(f".{release.id}.{secrets.token_hex(4)}")
         draft.mkdir(mode=0o755, parents=True)
+        try:
+            self._fill(draft, release)
+        except BaseException:
+            shutil.rmtree(draft)
+            raise
+        draft.rename(target)
+        return True
+
+    def _fill(self, draft: Path, release: Release) -> None:
         _write(draft / "release.json", json.dumps(release.record, indent=2, sort_keys=True) + "\n", 0o644)
         _write(draft / f"sglang-{self.name}.service", release.unit_text, 0o644)
         if release.credentials:
-            _write(draft / CREDENTIALS, release.credentials, 0o600)
-        draft.rename(target)
-        return True
+            _write(draft / LAUNCHER, _source(launcher), 0o644)
+            _write(draft / CREDENTIALS, release.credentials, 0o400)
+            account = pwd.getpwnam(release.user)
+            os.chown(draft / CREDENTIALS, account.pw_uid, account.pw_gid)
 
     def save_measured(self, release_id: str, facts: Mapping[str, Any]) -> None:
         """Keep what a verified start of a release showed."""
@@ -168,6 +185,13 @@ def credential_mac(root: Path, credentials: str, create: bool) -> str:
         _write(path, secrets.token_hex(32), 0o600)
     salt = path.read_text(encoding="utf-8")
     return hmac.new(salt.encode(), credentials.encode(), "sha256").hexdigest()
+
+
+def _source(module: ModuleType) -> str:
+    """Return the text of a module, be it a file or part of the archive that runs on a node."""
+    source = cast(InspectLoader, module.__loader__).get_source(module.__name__)
+    assert source is not None
+    return source
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class SglangApi:
         )
 
     def load(self, timeout_s: float) -> Load:
-        """Return the requests at work and waiting (/v1/loads)."""
+        """Return the requests at work and waiting (/v1/loads, in all supported releases)."""
         loads = self._json("/v1/loads", None, timeout_s).get("loads", [])
         return Load(
             sum(int(item.get("num_running_reqs") or 0) for item in loads),

@@ -3,17 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Text that systemd reads back exactly as it was meant, whatever it holds.
 
-Rules of systemd.syntax(7) and systemd.service(5) as measured on systemd 252: double quotes always; `%` starts a
-specifier everywhere; `$` starts a variable in ExecStart only; a hexadecimal escape is decoded before specifiers are
-expanded, so it protects neither `%` nor `$`.
+Rules of systemd.syntax(7) and systemd.service(5) as measured on systemd 252: double quotes hold everything; `%` starts
+a specifier everywhere; `$` starts a variable in ExecStart only; a hexadecimal escape is decoded before specifiers are
+expanded, so it protects neither `%` nor `$`. Words of harmless characters stay bare, so that people can read them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 Directive = tuple[str, str]
 Section = tuple[str, Sequence[Directive]]
+
+_HARMLESS = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./:=,+-]*|--?[a-z][a-z0-9-]*")
 
 
 def quote(text: str) -> str:
@@ -24,6 +27,8 @@ def quote(text: str) -> str:
     """
     if "\0" in text:
         raise ValueError("a unit can't carry a NUL character")
+    if _HARMLESS.fullmatch(text):
+        return text
     return '"' + "".join(_escape(character) for character in text) + '"'
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from ansible_collections.headroom.serving.plugins.module_utils import unit_file
 from ansible_collections.headroom.serving.plugins.module_utils.unit_file import Directive
 
-CREDENTIAL = "server.yaml"
 # SIGTERM lets running requests end; SGLang has no limit of its own (0.5.23 waits up to 75 s more for its children).
 STOP_TIMEOUT_S = 120
 # Three failed starts of two hours each still fall into one interval: a server that can't start ends as failed.
@@ -30,7 +29,6 @@ class UnitInputs:
     user: str
     home: str
     model_path: str
-    credential_file: str = ""
 
 
 def unit_name(instance: str) -> str:
@@ -91,10 +89,6 @@ def render(inputs: UnitInputs) -> str:
 def _service(inputs: UnitInputs) -> list[Directive]:
     words = [unit_file.exec_word(argument) for argument in inputs.argv]
     service: list[Directive] = [("Type", "exec"), ("User", inputs.user), ("WorkingDirectory", inputs.home)]
-    if inputs.credential_file:
-        service.append(("#", "The keys reach the server through a file that only it can read."))
-        service.append(("LoadCredential", f"{CREDENTIAL}:{inputs.credential_file}"))
-        words += ["--config", f"${{CREDENTIALS_DIRECTORY}}/{CREDENTIAL}"]
     service += [("Environment", unit_file.environment(key, value)) for key, value in inputs.environment.items()]
     service.append(("ExecStart", " \\\n    ".join(_pairs(words))))
     service += _LIFE
@@ -136,7 +130,7 @@ _LIFE: list[Directive] = [
     ("LimitMEMLOCK", "infinity"),
     ("LimitNOFILE", "1048576"),
     ("LimitCORE", "0"),
-    ("#", "NCCL and the hierarchical cache use /dev/shm without a quota of their own."),
+    ("#", "Each rank starts hundreds of threads."),
     ("TasksMax", "infinity"),
 ]
 

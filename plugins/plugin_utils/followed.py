@@ -30,9 +30,9 @@ class FollowedAction(ActionBase):  # type: ignore[misc]
 
     def call(self, module_name: str, module_args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Run a module on the node; if it started a job, follow that to its end and return its result."""
-        result: dict[str, Any] = self._execute_module(
-            module_name=module_name, module_args=module_args, task_vars=task_vars
-        )
+        # The node's syslog masks only secrets that are no part of a nested setting, so it is told nothing at all.
+        quiet = {**task_vars, "ansible_no_target_syslog": True}
+        result: dict[str, Any] = self._execute_module(module_name=module_name, module_args=module_args, task_vars=quiet)
         job = result.pop("job", None)
         if not job or result.get("failed"):
             return result

@@ -53,14 +53,19 @@ def run_all(context: Context, checks: Sequence[Check]) -> dict[str, Outcome]:
     """Run checks, light ones beside each other, the others one by one; all of them, whatever fails."""
     context.cache.mkdir(parents=True, exist_ok=True)
     light = [check for check in checks if check.light]
-    with ThreadPoolExecutor(_BESIDE_EACH_OTHER) as pool:
-        outcomes = dict(
-            zip((check.name for check in light), pool.map(lambda check: _run(context, check), light), strict=True)
-        )
-    for check in checks:
-        if not check.light:
-            context.progress.say(f"{check.title} ...")
-            outcomes[check.name] = _run(context, check)
+    pool = ThreadPoolExecutor(_BESIDE_EACH_OTHER)
+    try:
+        at_once = list(pool.map(lambda check: _run(context, check), light))
+        outcomes = {check.name: outcome for check, outcome in zip(light, at_once, strict=True)}
+        for check in checks:
+            if not check.light:
+                context.progress.say(f"{check.title} ...")
+                outcomes[check.name] = _run(context, check)
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        context.progress.stop()
+        raise
+    pool.shutdown()
     return outcomes
 
 

@@ -116,25 +116,6 @@ def select_wheels(
     return sorted(set(selected), key=lambda wheel: wheel.filename)
 
 
-def check_names(
-    lock: Lock, files: Mapping[str, int], applies: Callable[[str], bool], target: Target | None, origin: str
-) -> None:
-    """Check by names alone, without reading a file, that a wheelhouse holds each requirement.
-
-    Raises:
-        HeadroomError: If a requirement has no file of its version.
-    """
-    by_project = _by_project(files, target)
-    lacking = []
-    for requirement in lock.requirements:
-        if requirement.marker and not applies(requirement.marker):
-            continue
-        names = [parse_wheel_name(filename) for filename in by_project.get(requirement.name, ())]
-        if not any(name is not None and name.version == requirement.version for name in names):
-            lacking.append(_lack(requirement, ()))
-    _refuse_lacking(lacking, origin)
-
-
 def cut(wheels: Iterable[Wheel], piece_bytes: int = PIECE_BYTES) -> list[list[Piece]]:
     """Return the wheels as batches of at most `piece_bytes` bytes each; a large wheel spans several batches."""
     batches: list[list[Piece]] = []

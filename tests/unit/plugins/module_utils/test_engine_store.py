@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import subprocess
 import sys
 import time
@@ -94,14 +93,12 @@ def test_tools_have_one_link_beside_the_venvs(tmp_path: Path) -> None:
     store = Store(tmp_path, "tools")
     make(store, IDS[0], 1.0)
     store.switch("tools", IDS[0])
-    assert os.readlink(tmp_path / "tools" / "current") == IDS[0]
+    assert (tmp_path / "tools" / "current").readlink() == Path(IDS[0])
     assert store.named() == {IDS[0]}
     assert store.venv(IDS[0]) == store.path(IDS[0])
 
 
-def test_a_removal_that_was_killed_leaves_nothing_that_looks_whole(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_removal_leaves_nothing_that_looks_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     make(store, IDS[0], 1.0)
 
     def killed(path: Path, ignore_errors: bool = False) -> None:

@@ -16,7 +16,12 @@ from ansible_collections.headroom.serving.plugins.module_utils.lock_file import 
 
 A, B = "a" * 64, "b" * 64
 ORIGIN = "sglang_runtime_engines[x].lock 'x.lock'"
-PLAIN = f"# made by hand\nPy_Zstd==1.2.0 \\\n    --hash=sha256:{A} \\\n    --hash=sha256:{B}\ntorch==2.13.0+cpu --hash=sha256:{B}\n"
+PLAIN = f"""# made by hand
+Py_Zstd==1.2.0 \\
+    --hash=sha256:{A} \\
+    --hash=sha256:{B}
+torch==2.13.0+cpu --hash=sha256:{B}
+"""
 
 
 def test_reads_names_versions_hashes_and_lines() -> None:
@@ -28,11 +33,14 @@ def test_reads_names_versions_hashes_and_lines() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param(f"torch==2.13.0+cpu --hash=sha256:{B}\npy-zstd==1.2.0 --hash=sha256:{A} --hash=sha256:{B}\n", id="order"),
-        pytest.param(f"py.zstd==1.2.0 --hash=sha256:{B} --hash=sha256:{A}\nTorch==2.13.0+CPU --hash=sha256:{B}", id="spelling"),
+        pytest.param(f"torch==2.13.0+cpu --hash=sha256:{B}\n"
+                     f"py-zstd==1.2.0 --hash=sha256:{A} --hash=sha256:{B}\n", id="order"),
+        pytest.param(f"py.zstd==1.2.0 --hash=sha256:{B} --hash=sha256:{A}\n"
+                     f"Torch==2.13.0+CPU --hash=sha256:{B}", id="spelling"),
         pytest.param(f"py-zstd[fast]==1.2.0 --hash=sha256:{A} --hash=sha256:{B} --hash=sha256:{A}\n"
                      f"torch == 2.13.0+cpu --hash=sha256:{B} # why\n", id="extras, repeats, blanks, comment"),
-        pytest.param("--require-hashes\n--only-binary :all:\n" + PLAIN.replace("\n", "\r\n"), id="harmless options, line ends"),
+        pytest.param("--require-hashes\n--only-binary :all:\n" + PLAIN, id="harmless options"),
+        pytest.param(PLAIN.replace("\n", "\r\n"), id="line ends"),
     ],
 )  # fmt: skip
 def test_digest_is_that_of_the_meaning(other: str) -> None:
@@ -66,19 +74,19 @@ def test_digest_changes_with_the_meaning(other: str) -> None:
         (f"six==1.* --hash=sha256:{A}", "line 1, 'six==1.*': not pinned"),
         (f"six --hash=sha256:{A}", "line 1, 'six': not pinned"),
         (f"six==1.0,!=1.1 --hash=sha256:{A}", "not pinned"),
-        (f"six @ https://example.org/six.whl --hash=sha256:{A}", "'six @ https://example.org/six.whl': a requirement by URL"),
+        (f"six @ https://x.org/six.whl --hash=sha256:{A}", "'six @ https://x.org/six.whl': a requirement by"),
         (f"https://example.org/six-1-py3-none-any.whl --hash=sha256:{A}", "a requirement by URL"),
         (f"git+https://example.org/six.git --hash=sha256:{A}", "a requirement by URL"),
         (f"./six-1-py3-none-any.whl --hash=sha256:{A}", "a requirement by URL or path"),
         (f"/wheels/six-1-py3-none-any.whl --hash=sha256:{A}", "a requirement by URL or path"),
-        (f"--index-url https://example.org/simple\nsix==1 --hash=sha256:{A}", "line 1, '--index-url https://example.org/simple'"),
-        (f"six==1 --hash=sha256:{A}\n--find-links=wheels", "line 2, '--find-links=wheels': a lock holds requirements only"),
+        (f"--index-url https://x.org/simple\nsix==1 --hash=sha256:{A}", "line 1, '--index-url https://x.org/simple'"),
+        (f"six==1 --hash=sha256:{A}\n--find-links=w", "line 2, '--find-links=w': a lock holds requirements only"),
         ("-r other.txt", "line 1, '-r other.txt'"),
         ("-e .", "line 1, '-e .'"),
         (f"six==1 --hash=sha512:{A}", "is not a SHA-256 of 64 hex digits"),
         ("six==1 --hash=sha256:abc", "hash 'sha256:abc' is not a SHA-256"),
         (f"six==1 --hash=sha256:{A}\n\nSix==2 --hash=sha256:{B}", "line 3, 'six==2': line 1 pins it already, to 1"),
-        (f"six==1 ; python_version<'3' --hash=sha256:{A}\nsix==2 --hash=sha256:{B}", "line 2, 'six==2': line 1 pins it"),
+        (f"six==1 ; python_version<'3' --hash=sha256:{A}\nsix==2 --hash=sha256:{B}", "'six==2': line 1 pins it"),
     ],
 )  # fmt: skip
 def test_refuses_with_line_and_requirement(text: str, expected: str) -> None:
@@ -104,7 +112,7 @@ def test_a_name_may_be_forked_by_markers() -> None:
         ("Jinja2", "jinja2"),
         ("ruamel.yaml", "ruamel-yaml"),
         ("a__b--c", "a-b-c"),
-        ("typing_extensions", "typing-extensions"),
+        ("a_b", "a-b"),
     ],
 )
 def test_canonical_name(given: str, expected: str) -> None:

@@ -40,8 +40,8 @@ UV_NONE = """  × No solution found when resolving dependencies:
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
-        (UV_HASH, "Failed to read `six @ file:///w/six-1.17.0-py2.py3-none-any.whl` Caused by: Hash mismatch for `six @ "
-                  "file:///w/six-1.17.0-py2.py3-none-any.whl` Expected: sha256:aaaa Computed: sha256:bbbb"),
+        (UV_HASH, "Failed to read `six @ file:///w/six-1.17.0-py2.py3-none-any.whl` Caused by: Hash mismatch for `six "
+                  "@ file:///w/six-1.17.0-py2.py3-none-any.whl` Expected: sha256:aaaa Computed: sha256:bbbb"),
         (UV_NONE, "No solution found when resolving dependencies: Because six was not found in the provided package "
                   "locations and you require six==9.9, we can conclude that your requirements are unsatisfiable."),
         ("ERROR: No matching distribution found for six==9.9\n", "No matching distribution found for six==9.9"),
@@ -182,9 +182,7 @@ def test_a_half_directory_is_rebuilt(tmp_path: Path, house: tuple[Path, str]) ->
 
 
 @pytest.mark.parametrize("spoilt", ["hash", "missing", "import"])
-def test_what_does_not_install_leaves_everything_as_it_was(
-    tmp_path: Path, house: tuple[Path, str], spoilt: str
-) -> None:
+def test_what_does_not_install_leaves_all_as_it_was(tmp_path: Path, house: tuple[Path, str], spoilt: str) -> None:
     directory, lock = house
     store = Store(tmp_path / "root", "tools")
     before, _lines = install(options(tmp_path / "root", directory, lock))

@@ -12,7 +12,6 @@ from ansible_collections.headroom.serving.plugins.module_utils.lock_file import 
 from ansible_collections.headroom.serving.plugins.module_utils.wheel_files import (
     Target,
     Wheel,
-    check_names,
     cut,
     fits,
     parse_wheel_name,
@@ -123,12 +122,6 @@ def test_for_an_unknown_interpreter_every_platform_counts() -> None:
     hashes = {**HASHES, other: "a" * 64}
     found = select_wheels(LOCK, dict.fromkeys(hashes, 1), lambda name: hashes[name], lambda _m: True, None, SETTING)
     assert [wheel.filename for wheel in found] == [SIX, TORCH, other]
-
-
-def test_names_are_checked_without_reading() -> None:
-    check_names(LOCK, {TORCH: 1, SIX: 1}, lambda _m: True, TARGET, SETTING)
-    with pytest.raises(HeadroomError, match=r"six==1\.17\.0\."):
-        check_names(LOCK, {TORCH: 1, SIX.replace("1.17.0", "1.16.0"): 1}, lambda _m: True, TARGET, SETTING)
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,7 @@ def test_directories_that_are_none(tmp_path: Path) -> None:
         controller_files.read_shim(find, str(tmp_path / "file"), "shim")
     with pytest.raises(HeadroomError, match="which holds no file"):
         controller_files.read_shim(find, str(tmp_path / "empty"), "shim")
-    with pytest.raises(
-        HeadroomError, match=r"wheelhouse is '/nonexistent', which is no directory .* the wheels of the lock"
-    ):
+    with pytest.raises(HeadroomError, match=r"'/nonexistent', which is no directory .* the wheels of the lock"):
         controller_files.wheelhouse_files(find, "/nonexistent", "wheelhouse")
 
 

@@ -6,12 +6,18 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 import sys
 import tomllib
 from pathlib import Path
 
+from . import settings
+
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)")
+_MARKER = re.compile(r";\s*([^\\]*?)\s*(?=--hash|$)")
+_CONDITION = re.compile(r"python_full_version (<|<=|>|>=|==) '(\d+)\.(\d+)'")
+_COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})(?=\s|$)")
 
 
@@ -29,9 +35,26 @@ class Pin:
 
 
 def read_lock(path: Path) -> list[Pin]:
-    """All pins of the lock at `path`; ValueError names the line that is no pin or has no hash."""
+    """All pins of the lock at `path` that hold for a node's Python.
+
+    ValueError names the line that is no pin, has no hash or a condition other than on the version of Python.
+    """
     joined = path.read_text(encoding="utf-8").replace("\\\n", " ")
-    return [_pin(path, line) for line in map(str.strip, joined.splitlines()) if line and not line.startswith("#")]
+    lines = [line for line in map(str.strip, joined.splitlines()) if line and not line.startswith("#")]
+    return [_pin(path, line) for line in lines if _applies(path, line)]
+
+
+def _applies(path: Path, line: str) -> bool:
+    marker = _MARKER.search(line)
+    for condition in marker[1].split(" and ") if marker else ():
+        match = _CONDITION.fullmatch(condition)
+        if not match:
+            raise ValueError(
+                f"{path}: {condition!r} in {line.split(' ')[0]!r} is no condition on the version of Python"
+            )
+        if not _COMPARE[match[1]](settings.NODE_PYTHON, (int(match[2]), int(match[3]))):
+            return False
+    return True
 
 
 def _pin(path: Path, line: str) -> Pin:

@@ -63,6 +63,16 @@ class Clone:
         return self.cache / "wheelhouse"
 
     @property
+    def tools_wheelhouse(self) -> Path:
+        """The wheels of the lock of the collection's own tools."""
+        return self.cache / "tools-wheelhouse"
+
+    @property
+    def tools_lock(self) -> Path:
+        """The lock of the collection's own tools."""
+        return self.root / "roles" / "sglang_runtime" / "files" / "tools.lock"
+
+    @property
     def lock(self) -> Path:
         """The CPU engine's lock."""
         return self.root / "scripts" / "cpu_engine" / "requirements.lock"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 SUITE = "bookworm"
+NODE_PYTHON = (3, 11)  # of that release
 
 # The tools of the machine that runs the nodes.
 HOST_PACKAGES = (

@@ -35,31 +35,37 @@ def examine(folder: Path, pins: list[Pin]) -> tuple[list[Pin], list[Path]]:
 
 
 def ensure(clone: Clone, steps: Steps) -> None:
-    """Download what is missing of the lock; files that the lock does not know are removed."""
+    """Fill both wheelhouses: the engine's and the tools', so that a node needs no index."""
     with clone.locked("wheelhouse"):
-        pins = read_lock(clone.lock)
-        clone.wheelhouse.mkdir(parents=True, exist_ok=True)
-        missing, foreign = examine(clone.wheelhouse, pins)
-        for path in foreign:
-            path.unlink()
-        if not missing:
-            return
-        with steps.step(f"downloading {len(missing)} of {len(pins)} wheels"):
-            # A local version ("+cpu") is published on its vendor's index only, so it may need another place.
-            local = [pin for pin in missing if "+" in pin.version]
-            _download(clone, steps, [pin for pin in missing if pin not in local])
-            try:
-                _download(clone, steps, local)
-            except StepError:
-                steps.say(f"asking {settings.CPU_BUILD_INDEX} for {' '.join(pin.name for pin in local)}")
-                _download(clone, steps, local, f"--extra-index-url={settings.CPU_BUILD_INDEX}")
-        missing, foreign = examine(clone.wheelhouse, pins)
-        if missing or foreign:
-            names = " ".join([*(pin.name for pin in missing), *(path.name for path in foreign)])
-            raise StepError(f"{clone.wheelhouse} does not match {clone.lock} after the download: {names}")
+        _fill(clone, steps, clone.tools_lock, clone.tools_wheelhouse)
+        _fill(clone, steps, clone.lock, clone.wheelhouse)
 
 
-def _download(clone: Clone, steps: Steps, pins: list[Pin], *options: str) -> None:
+def _fill(clone: Clone, steps: Steps, lock: Path, folder: Path) -> None:
+    """Download what is missing of the lock; files that the lock does not know are removed."""
+    pins = read_lock(lock)
+    folder.mkdir(parents=True, exist_ok=True)
+    missing, foreign = examine(folder, pins)
+    for path in foreign:
+        path.unlink()
+    if not missing:
+        return
+    with steps.step(f"downloading {len(missing)} of {len(pins)} wheels of {lock.name}"):
+        # A local version ("+cpu") is published on its vendor's index only, so it may need another place.
+        local = [pin for pin in missing if "+" in pin.version]
+        _download(clone, steps, folder, [pin for pin in missing if pin not in local])
+        try:
+            _download(clone, steps, folder, local)
+        except StepError:
+            steps.say(f"asking {settings.CPU_BUILD_INDEX} for {' '.join(pin.name for pin in local)}")
+            _download(clone, steps, folder, local, f"--extra-index-url={settings.CPU_BUILD_INDEX}")
+    missing, foreign = examine(folder, pins)
+    if missing or foreign:
+        names = " ".join([*(pin.name for pin in missing), *(path.name for path in foreign)])
+        raise StepError(f"{folder} does not match {lock} after the download: {names}")
+
+
+def _download(clone: Clone, steps: Steps, folder: Path, pins: list[Pin], *options: str) -> None:
     if not pins:
         return
     wanted = clone.cache / "wheelhouse.txt"
@@ -74,5 +80,5 @@ def _download(clone: Clone, steps: Steps, pins: list[Pin], *options: str) -> Non
                 steps.say(f"wheels: {seen} of {len(pins)}")
 
     pip: list[str | Path] = [clone.bootstrap / "bin" / "python", "-m", "pip", "download", "--no-cache-dir", "--no-deps"]
-    flags = ["--progress-bar=off", "--require-hashes", "--only-binary=:all:", f"--dest={clone.wheelhouse}", *options]
+    flags = ["--progress-bar=off", "--require-hashes", "--only-binary=:all:", f"--dest={folder}", *options]
     steps.run([*pip, *flags, "--requirement", wanted], "wheelhouse", each_line=count)

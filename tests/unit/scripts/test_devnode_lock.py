@@ -29,6 +29,20 @@ def test_names_hashes_and_local_versions(tmp_path: Path) -> None:
     assert (second.version, second.text()) == ("2.0+cpu", f"torch==2.0+cpu --hash=sha256:{A}")
 
 
+def test_pins_for_another_python_are_left_out(tmp_path: Path) -> None:
+    lines = [
+        f"a==1 ; python_full_version < '3.10' --hash=sha256:{A}",
+        f"a==2 ; python_full_version >= '3.10' \\\n    --hash=sha256:{A}",
+        f"b==1 ; python_full_version >= '3.9' and python_full_version < '3.11' --hash=sha256:{A}",
+    ]
+    assert [(pin.name, pin.version) for pin in read_lock(lock(tmp_path, "\n".join(lines)))] == [("a", "2")]
+
+
+def test_a_condition_that_is_not_understood_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is no condition on the version of Python"):
+        read_lock(lock(tmp_path, f"a==1 ; sys_platform == 'win32' --hash=sha256:{A}"))
+
+
 @pytest.mark.parametrize(
     "line",
     ["torch==2.0", f"torch>=2.0 --hash=sha256:{A}", f"torch==2.0 --hash=sha256:{A[1:]}", f"--hash=sha256:{A}"],

@@ -45,11 +45,14 @@ def test_no_folder_is_an_empty_one(tmp_path: Path) -> None:
 
 def test_a_complete_wheelhouse_is_left_alone_and_cleared_of_leftovers(tmp_path: Path) -> None:
     clone = Clone(tmp_path)
-    clone.lock.parent.mkdir(parents=True)
-    clone.lock.write_text(PIN.text(), encoding="utf-8")
-    clone.wheelhouse.mkdir(parents=True)
-    wheel = put(clone.wheelhouse, "one-1-py3-none-any.whl", CONTENT)
-    put(clone.wheelhouse, "one-1-py3-none-any.whl.part", CONTENT[:10])
+    folders = {clone.lock: clone.wheelhouse, clone.tools_lock: clone.tools_wheelhouse}
+    for lock, folder in folders.items():
+        lock.parent.mkdir(parents=True)
+        lock.write_text(PIN.text(), encoding="utf-8")
+        folder.mkdir(parents=True)
+        put(folder, "one-1-py3-none-any.whl", CONTENT)
+        put(folder, "one-1-py3-none-any.whl.part", CONTENT[:10])
     # There is no pip in this clone: any download would fail.
     wheelhouse.ensure(clone, Steps(clone.cache / "logs", quiet=True))
-    assert list(clone.wheelhouse.iterdir()) == [wheel]
+    for folder in folders.values():
+        assert [path.name for path in folder.iterdir()] == ["one-1-py3-none-any.whl"]

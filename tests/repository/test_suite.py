@@ -228,18 +228,20 @@ def test_copy_follows_the_clone_and_keeps_what_ansible_test_made(tmp_path: Path)
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name, encoding="utf-8")
     (root / ".gitignore").write_text("ignored.py\n", encoding="utf-8")
+    (root / "link").symlink_to("plugins/a.py")
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     subprocess.run(["git", "add", "--all"], cwd=root, check=True)
     target.mkdir(parents=True)
     checks.copy_collection(root, target)
-    assert _files(target) == {".gitignore", "gone.py", "plugins/a.py"}
+    assert _files(target) == {".gitignore", "gone.py", "link", "plugins/a.py"}
     (target / "tests" / "output" / "env").mkdir(parents=True)
     (target / "tests" / "output" / "env" / "made").touch()
     (root / "gone.py").unlink()
     (root / "new.py").touch()
     (root / "plugins" / "a.py").write_text("changed", encoding="utf-8")
     checks.copy_collection(root, target)
-    assert _files(target) == {".gitignore", "new.py", "plugins/a.py", "tests/output/env/made"}
+    assert _files(target) == {".gitignore", "link", "new.py", "plugins/a.py", "tests/output/env/made"}
+    assert (target / "link").is_symlink()
     assert (target / "plugins" / "a.py").read_text("utf-8") == "changed"
 
 

@@ -20,8 +20,12 @@ RESERVED = {
     "port": "port",
     "config": "args",
 }
-# The process list shows arguments to every user of the node.
-SECRET = {"api-key": "api_key", "admin-api-key": "admin_api_key"}
+# The process list shows arguments to every user of the node. The value is the cure.
+SECRET = {
+    "api-key": "Set the instance's 'api_key' instead.",
+    "admin-api-key": "Set the instance's 'admin_api_key' instead.",
+    "ssl-keyfile-password": "Use a key file without a password that only the service account can read.",
+}
 # Linux, MAX_ARG_STRLEN of include/uapi/linux/binfmts.h: 32 pages, with the terminating NUL.
 MAX_ARGUMENT_BYTES = 131_071
 
@@ -52,6 +56,9 @@ def render(args: Mapping[str, Any]) -> list[str]:
         value = args[flag]
         if value is False:
             continue
+        if isinstance(value, str) and value.startswith("-"):
+            argv.append(f"--{flag}={value}")  # as a word of its own it would be taken for a flag
+            continue
         argv.append(f"--{flag}")
         if value is True:
             continue
@@ -65,24 +72,35 @@ def render(args: Mapping[str, Any]) -> list[str]:
 
 
 def _check_name(where: str, flag: str) -> list[Finding]:
-    if flag in SECRET:
+    plain = flag.replace("_", "-").lstrip("-")
+    secret = _meant(plain, SECRET)
+    if secret:
         return [
             finding(
                 "instance.secret_in_clear",
                 f"{where}.{flag}: a key among the arguments shows in the process list of the node.",
-                f"Set the instance's '{SECRET[flag]}' instead.",
+                SECRET[secret],
             )
         ]
-    if flag in RESERVED:
-        key = RESERVED[flag]
+    reserved = _meant(plain, RESERVED)
+    if reserved:
+        key = RESERVED[reserved]
         cure = "Write its settings as keys of 'args'." if key == "args" else f"Set the instance's '{key}' instead."
-        return [finding("instance.reserved_flag", f"{where}.{flag}: the role sets --{flag} itself.", cure)]
-    plain = flag.lstrip("-").replace("_", "-")
+        return [finding("instance.reserved_flag", f"{where}.{flag}: the role sets --{reserved} itself.", cure)]
     if not plain or not all(part.isalnum() for part in plain.split("-")):
         return [finding("settings.invalid", f"{where}: {flag!r} is not the name of a flag.", "Use letters and dashes.")]
     if plain != flag:
         return [finding("settings.invalid", f"{where}: {flag!r} is not how SGLang spells a flag.", f"Write {plain!r}.")]
     return []
+
+
+def _meant(plain: str, flags: Mapping[str, str]) -> str:
+    """Return which of the flags is meant: argparse takes every beginning of a name that no other name has."""
+    if plain in flags:
+        return plain
+    if len(plain) < 2 or "ssl-keyfile".startswith(plain):
+        return ""
+    return next((flag for flag in flags if flag.startswith(plain)), "")
 
 
 def _check_value(where: str, value: Any) -> list[Finding]:
@@ -107,7 +125,11 @@ def _check_value(where: str, value: Any) -> list[Finding]:
 def _check_text(where: str, text: str) -> list[Finding]:
     if "\0" in text:
         return [finding("settings.invalid", f"{where} holds a NUL character, which no argument can.", "Remove it.")]
-    if len(text.encode("utf-8", "surrogateescape")) > MAX_ARGUMENT_BYTES:
+    try:
+        size = len(text.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        return [finding("settings.invalid", f"{where} holds half a character (a lone surrogate).", "Remove it.")]
+    if size > MAX_ARGUMENT_BYTES:
         return [
             finding(
                 "settings.invalid",

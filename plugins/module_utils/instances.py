@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.headroom.serving.plugins.module_utils import server_args
+from ansible_collections.headroom.serving.plugins.module_utils import server_args, unit_file
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, finding
 
 SETTING = "sglang_server_instances"
@@ -19,7 +19,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 # RFC 6750, section 2.1: what a bearer token may consist of.
 _BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]*=*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET_VARIABLE = re.compile(r"(^|_)(API_?KEY|ACCESS_KEY|PRIVATE_KEY|TOKEN|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(
+    r"((^|_)((API|ACCESS|PRIVATE|SECRET|AUTH|ENCRYPTION)_?KEY|TOKEN|SECRET)|PASSWORD|PASSWD|PASSPHRASE)$",
+    re.IGNORECASE,
+)
+_DEFAULT_PORT = 30000
 # Variables of the service that follow from keys of the instance or from the unit.
 _OWN_VARIABLES = {"CUDA_VISIBLE_DEVICES": "gpus", "HOME": ""}
 
@@ -77,7 +81,7 @@ def _build(entry: Mapping[str, Any]) -> Instance:
         engine=str(entry.get("engine") or "default"),
         args=entry.get("args") or {},
         env={str(key): str(value) for key, value in (entry.get("env") or {}).items()},
-        port=int(entry.get("port") or 30000),
+        port=_port(entry),
         host=str(entry.get("host") or "127.0.0.1"),
         gpus=None if gpus is None else tuple(int(gpu) for gpu in gpus),
         api_key=str(entry.get("api_key") or ""),
@@ -85,6 +89,11 @@ def _build(entry: Mapping[str, Any]) -> Instance:
         purge=bool(entry.get("purge")),
         start_timeout_s=int(entry.get("start_timeout_s") or 0),
     )
+
+
+def _port(entry: Mapping[str, Any]) -> int:
+    port = entry.get("port")
+    return _DEFAULT_PORT if port is None else int(port)
 
 
 def _check(where: str, entry: Mapping[str, Any]) -> list[Finding]:
@@ -98,9 +107,13 @@ def _check(where: str, entry: Mapping[str, Any]) -> list[Finding]:
     findings: list[Finding] = []
     if not entry.get("model_path"):
         findings.append(finding("settings.invalid", f"{where} has no model_path.", "Name the model's directory."))
-    port = int(entry.get("port") or 30000)
+    port = _port(entry)
     if not 1 <= port <= 65535:
         findings.append(finding("settings.invalid", f"{where}.port {port} is no TCP port.", "Use 1024 to 65535."))
+    limit = entry.get("start_timeout_s")
+    if limit is not None and int(limit) < 1:
+        cure = "Give seconds, or leave it out to have them computed from the size of the weights."
+        findings.append(finding("settings.invalid", f"{where}.start_timeout_s {limit} is no time.", cure))
     findings += _check_gpus(where, entry.get("gpus"))
     findings += server_args.check(f"{where}.args", entry.get("args") or {})
     findings += _check_env(f"{where}.env", entry.get("env") or {})
@@ -161,8 +174,9 @@ def _check_env(where: str, env: Mapping[str, Any]) -> list[Finding]:
         elif isinstance(value, bool) or not isinstance(value, (str, int, float)):
             cure = 'Write text in quotes, such as "1" or "true".'
             findings.append(finding("settings.invalid", f"{where}.{key} is {value!r}, not text or a number.", cure))
-        elif "\0" in str(value):
-            findings.append(finding("settings.invalid", f"{where}.{key} holds a NUL character.", "Remove it."))
+        elif not unit_file.is_carried_by_environment(str(value)):
+            text = f"{where}.{key} holds a NUL, half a character or a noncharacter, which systemd passes to no process."
+            findings.append(finding("settings.invalid", text, "Remove it."))
     return findings
 
 
@@ -188,16 +202,19 @@ def _collisions(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
     ports: dict[int, tuple[int, Any]] = {}
     for index, entry in enumerate(entries):
         name = entry.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            continue  # it has its finding
         first = names.setdefault(name, index)
         if first != index:
             text = f"{SETTING}[{index}].name {name!r} is taken by {SETTING}[{first}]."
             findings.append(finding("instance.name_duplicate", text, "Give each instance of a node its own name."))
         if (entry.get("state") or "started") != "started":
             continue
-        port = int(entry.get("port") or 30000)
+        port = _port(entry)
         owner, owner_name = ports.setdefault(port, (index, name))
         if owner != index and owner_name != name:
             text = f"{SETTING}[{index}] ({name}).port {port} is taken by {SETTING}[{owner}] ({owner_name})."
-            free = next(number for number in range(port + 1, 65536) if number not in ports)
+            taken = {_port(other) for other in entries}
+            free = next(number for number in [*range(port + 1, 65536), *range(1024, 65536)] if number not in taken)
             findings.append(finding("instance.port_duplicate", text, f"{free} is used by no instance of this node."))
     return findings

@@ -50,6 +50,12 @@ def environment(name: str, value: str) -> str:
     return quote(f"{name}={value}")
 
 
+def is_carried_by_environment(text: str) -> bool:
+    """Return whether an Environment= line can hold a text; systemd drops the whole line if it can't."""
+    codes = [ord(character) for character in text]
+    return not any(code == 0 or 0xD800 <= code <= 0xDFFF or _is_noncharacter(code) for code in codes)
+
+
 def render(header: str, sections: Sequence[Section]) -> str:
     """Render a unit file; a directive named `#` is a comment line."""
     lines = [f"# {line}" for line in header.splitlines()]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -12,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+# What reading an answer of another shape raises.
+_UNEXPECTED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
@@ -73,8 +76,11 @@ class SglangApi:
 
     def models(self, timeout_s: float) -> dict[str, int]:
         """Return the served model names with the context length in tokens (0 where the server does not say)."""
-        data = self._json("/v1/models", None, timeout_s).get("data", [])
-        return {str(item["id"]): int(item.get("max_model_len") or 0) for item in data}
+        answer = self._json("/v1/models", None, timeout_s)
+        try:
+            return {str(item["id"]): int(item.get("max_model_len") or 0) for item in answer["data"]}
+        except _UNEXPECTED as error:
+            raise ApiError(f"/v1/models does not list models: {_named(error)}") from None
 
     def complete(self, model: str, prompt: str, tokens: int, timeout_s: float) -> Completion:
         """Ask for the greedy continuation of a prompt by exactly `tokens` tokens."""
@@ -88,33 +94,41 @@ class SglangApi:
                 int(usage["prompt_tokens"]),
                 int(usage["completion_tokens"]),
             )
-        except (KeyError, IndexError, TypeError) as error:
-            raise ApiError(f"/v1/completions answers without {error}") from None
+        except _UNEXPECTED as error:
+            raise ApiError(f"/v1/completions answers no completion: {_named(error)}") from None
 
     def embed(self, model: str, text: str, timeout_s: float) -> int:
         """Return the number of dimensions of a text's embedding."""
         answer = self._json("/v1/embeddings", {"model": model, "input": text}, timeout_s)
         try:
             return len(answer["data"][0]["embedding"])
-        except (KeyError, IndexError, TypeError) as error:
-            raise ApiError(f"/v1/embeddings answers without {error}") from None
+        except _UNEXPECTED as error:
+            raise ApiError(f"/v1/embeddings answers no embedding: {_named(error)}") from None
 
     def server_info(self, timeout_s: float) -> ServerInfo:
         """Return the figures of /server_info; everything else in it, keys included, is dropped here."""
         info = self._json("/server_info", None, timeout_s)
-        return ServerInfo(
-            version=str(info.get("version", "")),
-            kv_tokens=int(info.get("max_total_num_tokens") or 0),
-            context_tokens=int(info.get("max_req_input_len") or 0),
-        )
+        try:
+            return ServerInfo(
+                version=str(info.get("version", "")),
+                kv_tokens=int(info.get("max_total_num_tokens") or 0),
+                context_tokens=int(info.get("max_req_input_len") or 0),
+            )
+        except _UNEXPECTED:
+            # What is wrong is not shown: it could be anything of this answer.
+            raise ApiError("/server_info answers figures that are none") from None
 
     def load(self, timeout_s: float) -> Load:
         """Return the requests at work and waiting (/v1/loads, in all supported releases)."""
-        loads = self._json("/v1/loads", None, timeout_s).get("loads", [])
-        return Load(
-            sum(int(item.get("num_running_reqs") or 0) for item in loads),
-            sum(int(item.get("num_waiting_reqs") or 0) for item in loads),
-        )
+        answer = self._json("/v1/loads", None, timeout_s)
+        try:
+            loads = answer["loads"]
+            return Load(
+                sum(int(item.get("num_running_reqs") or 0) for item in loads),
+                sum(int(item.get("num_waiting_reqs") or 0) for item in loads),
+            )
+        except _UNEXPECTED as error:
+            raise ApiError(f"/v1/loads answers no loads: {_named(error)}") from None
 
     def _json(self, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> dict[str, Any]:
         try:
@@ -124,7 +138,9 @@ class SglangApi:
             raise ApiError(f"{path} answers {error.code}: {_reason(error)}") from None
         except TimeoutError:
             raise ApiTimeout(f"{path} did not answer within {timeout_s:g} s") from None
-        except ValueError:
+        except (OSError, http.client.HTTPException) as error:
+            raise ApiError(f"{path} broke off its answer: {_named(error)}") from None
+        except (ValueError, RecursionError):
             raise ApiError(f"{path} does not answer JSON") from None
         if not isinstance(data, dict):
             raise ApiError(f"{path} answers no JSON object")
@@ -146,14 +162,23 @@ class SglangApi:
             if isinstance(reason, TimeoutError):
                 raise ApiTimeout(f"{path} did not answer within {timeout_s:g} s") from None
             raise ApiError(f"{self._base}{path}: {reason}") from None
+        except http.client.HTTPException as error:
+            raise ApiError(f"{self._base}{path} does not speak HTTP: {_named(error)}") from None
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
     """Return the server's own words for a refusal, as OpenAI's or FastAPI's format carries them."""
-    text = error.read(4096).decode("utf-8", "replace").strip()
+    try:
+        text = error.read(65536).decode("utf-8", "replace").strip()
+    except (OSError, http.client.HTTPException):
+        return str(error.reason)
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text[:300] or str(error.reason)
     if isinstance(data, dict):
         inner = data.get("error", data)

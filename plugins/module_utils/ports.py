@@ -53,6 +53,7 @@ def clashes(wanted: str, taken: str) -> bool:
         first, second = ipaddress.ip_address(wanted), ipaddress.ip_address(taken)
     except ValueError:
         return True  # a host name: which address it means is decided later, so be careful
+    first, second = getattr(first, "ipv4_mapped", None) or first, getattr(second, "ipv4_mapped", None) or second
     if first.version != second.version:
         # A wildcard IPv6 socket takes IPv4 connections too, unless it was told otherwise.
         return (first if first.version == 6 else second).is_unspecified

@@ -214,7 +214,7 @@ def sanity_outcome(status: int, output: str) -> Outcome:
 def _units(context: Context) -> Outcome:
     reports = context.cache / "ansible_collections/headroom/serving/tests/output/junit"
     shutil.rmtree(reports, ignore_errors=True)
-    status, output, _tree = _ansible_test(context, "units", "units", "--venv", "tests/unit/plugins/")
+    status, output, _tree = _ansible_test(context, "units", "units", "tests/unit/plugins/", "--venv")
     return counted(sorted(reports.glob("*.xml")), status, output)
 
 

@@ -17,8 +17,14 @@ from pathlib import Path
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, finding
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".gguf")
-# Run as the service account: prints the first file that it can't read.
-_READ_TEST = "import os, sys; print(next((p for p in sys.stdin.read().split(chr(0)) if not os.access(p, os.R_OK)), ''))"
+# Run as the service account: writes the first file that it can't read, or directory that it can't list.
+_READ_TEST = """
+import os, sys
+for path in sys.stdin.buffer.read().split(bytes(1)):
+    if not os.access(path, os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK):
+        sys.stdout.buffer.write(path)
+        break
+"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ def inspect(where: str, path: str, user: str) -> tuple[ModelDir | None, list[Fin
     except FileNotFoundError:
         cure = "Give the directory that holds the checkpoint's config.json and weights."
         return None, [finding("model.no_config", f"{where} {path!r} has no config.json.", cure)]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return None, [
             finding("model.no_config", f"{where}: {path}/config.json can't be read: {error}.", "Copy the model again.")
         ]
@@ -61,14 +67,17 @@ def inspect(where: str, path: str, user: str) -> tuple[ModelDir | None, list[Fin
             finding("model.no_config", f"{where}: {path}/config.json is no JSON object.", "Copy the model again.")
         ]
     files = _files(root)
-    unreadable = _unreadable(user, [str(root / name) for name, _size in files])
+    paths = {root / name for name, _size in files}
+    folders = {parent for path in paths for parent in path.parents if parent == root or root in parent.parents}
+    unreadable = _unreadable(user, [str(path) for path in sorted(folders) + sorted(paths)])
     if unreadable:
         cure = f"Let the account read it: 'chmod o+rX' on {unreadable} and the directories above."
         return None, [finding("model.missing", f"{where}: the account {user!r} can't read {unreadable}.", cure)]
     digest = hashlib.sha256(json.dumps(files).encode()).hexdigest()
     weights = sum(size for name, size in files if name.endswith(WEIGHT_SUFFIXES))
-    architectures = config.get("architectures") or ["unknown"]
-    return ModelDir(path, digest, weights, str(architectures[0])), []
+    architectures = config.get("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else "unknown"
+    return ModelDir(path, digest, weights, str(first)), []
 
 
 def _files(root: Path) -> list[tuple[str, int]]:
@@ -92,16 +101,15 @@ def _unreadable(user: str, paths: list[str]) -> str:
         return ""
     done = subprocess.run(
         [sys.executable, "-I", "-c", _READ_TEST],
-        input="\0".join(paths),
+        input=b"\0".join(os.fsencode(path) for path in paths),
         user=account.pw_uid,
         group=account.pw_gid,
         extra_groups=os.getgrouplist(user, account.pw_gid),
         cwd="/",
         capture_output=True,
-        text=True,
         check=False,
     )
-    return done.stdout.strip()
+    return done.stdout.decode("utf-8", "replace")
 
 
 def _nearest(path: Path) -> str:
@@ -109,6 +117,6 @@ def _nearest(path: Path) -> str:
     for parent in path.parents:
         if parent.is_dir():
             names = sorted(entry.name for entry in parent.iterdir() if entry.is_dir())[:5]
-            there = f"it holds {', '.join(names)}" if names else "it is empty: is the share mounted?"
-            return f"{parent} exists; {there}."
+            there = f"it holds {', '.join(names)}." if names else "it is empty: is the share mounted?"
+            return f"{parent} exists; {there}"
     return ""

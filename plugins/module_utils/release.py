@@ -63,11 +63,12 @@ class Store:
         return self.directory / "releases" / release_id
 
     def link(self, name: str) -> str:
-        """Return the id that `current` or `last_good` points to, or an empty string."""
+        """Return the id that `current` or `last_good` points to, or an empty string; a link into nothing is none."""
         try:
-            return (self.directory / name).readlink().name
+            release_id = (self.directory / name).readlink().name
         except OSError:
             return ""
+        return release_id if self.path(release_id).is_dir() else ""
 
     def switch(self, name: str, release_id: str) -> None:
         """Point a link at a release, in one step that a crash can't halve."""
@@ -110,8 +111,10 @@ class Store:
         target = self.path(release.id)
         if target.is_dir():
             return False
+        _make_passable(target.parent)
         draft = target.with_name(f".{release.id}.{secrets.token_hex(4)}")
-        draft.mkdir(mode=0o755, parents=True)
+        draft.mkdir()
+        draft.chmod(0o755)
         try:
             self._fill(draft, release)
         except BaseException:
@@ -132,7 +135,7 @@ class Store:
     def save_measured(self, release_id: str, facts: Mapping[str, Any]) -> None:
         """Keep what a verified start of a release showed."""
         directory = self.directory / "measured"
-        directory.mkdir(exist_ok=True)
+        _make_passable(directory)
         draft = directory / f".{release_id}.{secrets.token_hex(4)}"
         _write(draft, json.dumps(facts, indent=2, sort_keys=True) + "\n", 0o644)
         draft.rename(directory / f"{release_id}.json")
@@ -181,8 +184,10 @@ def credential_mac(root: Path, credentials: str, create: bool) -> str:
     if not path.exists():
         if not create:
             return "new"
-        root.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _write(path, secrets.token_hex(32), 0o600)
+        _make_passable(root)
+        draft = root / f".salt.{secrets.token_hex(4)}"
+        _write(draft, secrets.token_hex(32), 0o600)
+        draft.rename(path)
     salt = path.read_text(encoding="utf-8")
     return hmac.new(salt.encode(), credentials.encode(), "sha256").hexdigest()
 
@@ -192,6 +197,15 @@ def _source(module: ModuleType) -> str:
     source = cast(InspectLoader, module.__loader__).get_source(module.__name__)
     assert source is not None
     return source
+
+
+def _make_passable(directory: Path) -> None:
+    """Make a directory and what lacks above it, open to the service account even where root's umask is strict."""
+    if directory.is_dir():
+        return
+    _make_passable(directory.parent)
+    directory.mkdir()
+    directory.chmod(0o755)
 
 
 def _json(path: Path) -> dict[str, Any]:

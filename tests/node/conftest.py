@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from node_testing import Node
+
 from devnode import engine, image, model, wheelhouse
 from devnode.names import Clone
 from devnode.steps import Steps
-from node_testing import Node
 
 MakeNode = Callable[..., Node]
 
@@ -42,8 +43,9 @@ def bare_image(clone: Clone, steps: Steps) -> str:
 
 
 @pytest.fixture(scope="session")
-def engine_image(clone: Clone, steps: Steps, supplies: None) -> str:
+def engine_image(clone: Clone, steps: Steps) -> str:
     """The same with the demo's engine, as the role sglang_runtime installs it."""
+    model.ensure(clone, steps)
     return engine.ensure_image(clone, steps)
 
 

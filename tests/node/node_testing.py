@@ -182,6 +182,7 @@ def tiny(name: str = "tiny", **changes: Any) -> dict[str, Any]:
         "grammar-backend": "none",
         "disable-cuda-graph": True,
         "max-total-tokens": 4096,
+        "sleep-on-idle": True,
         "enable-metrics": True,
         **changes.pop("args", {}),
     }

@@ -28,6 +28,8 @@ def _parser() -> argparse.ArgumentParser:
     inventory.add_argument("name")
     inventory.add_argument("--user", default=settings.NODE_USER)
     inventory.add_argument("--output", type=Path, help="write it to this file (.json)")
+    script = actions.add_parser("script", help="answer as an Ansible inventory script: a node that may not exist yet")
+    script.add_argument("name")
     actions.add_parser("list", help="print the nodes of this clone")
     actions.add_parser("bootstrap", help="make .cache/bootstrap, which holds uv")
     made = actions.add_parser("venv", help="make .venv")
@@ -51,6 +53,8 @@ def _run(arguments: argparse.Namespace, clone: Clone, steps: Steps) -> None:
             arguments.output.write_text(text + "\n", encoding="utf-8")
         else:
             print(text)
+    elif arguments.action == "script":
+        print(json.dumps(node.script(clone, arguments.name)))
     elif arguments.action == "list":
         for name, record in clone.records().items():
             print(f"{name:15} {node.state(clone, name) or 'missing':10} 127.0.0.1:{record['port']}  {record['image']}")

@@ -126,6 +126,12 @@ def inventory(clone: Clone, name: str, user: str = settings.NODE_USER) -> dict[s
     return {"all": {"children": {"sglang": {"hosts": {name: host_variables(clone, name, user)}}}}}
 
 
+def script(clone: Clone, name: str) -> dict[str, Any]:
+    """What an inventory script prints: the node in the group `sglang`; no host while the clone has no such node."""
+    hosts = {name: host_variables(clone, name)} if name in clone.records() else {}
+    return {"_meta": {"hostvars": hosts}, "sglang": {"hosts": list(hosts)}}
+
+
 def host_variables(clone: Clone, name: str, user: str = settings.NODE_USER) -> dict[str, Any]:
     """How Ansible reaches the node; StepError when the clone has no such node."""
     record = clone.records().get(name)

@@ -23,12 +23,12 @@ def missing(wanted: tuple[str, ...] = settings.HOST_PACKAGES) -> list[str]:
     return [name for name in wanted if states.get(name) != "installed"]
 
 
-def ensure(steps: Steps) -> None:
-    """Install what is missing; refresh apt's lists only when an install with the present ones fails.
+def ensure(steps: Steps, wanted: tuple[str, ...] = settings.HOST_PACKAGES) -> None:
+    """Install what is missing of `wanted`; refresh apt's lists only when an install with the present ones fails.
 
     apt is never interrupted: dpkg would need a repair by hand before the next run.
     """
-    names = missing()
+    names = missing(wanted)
     if not names:
         return
     install = as_root(

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from suite.progress import Progress, Shown
 
+# The one tool that comes from the distribution; ansible-test uses it too.
+CHECKERS = ("shellcheck",)
 # What the pytest plugin suite.live writes in front of a test that ended.
 TEST_ENDED = "test-ended: "
 _LINKS = "playbooks/collections/"
@@ -109,6 +111,20 @@ def counted(reports: Iterable[Path], status: int, output: str) -> Outcome:
     passed = max(total - bad, 0)
     failed = bad if bad or (status == 0 and total) else 1
     return Outcome(passed, failed, "\n".join([output, *notes]))
+
+
+def _shellcheck(context: Context) -> Outcome:
+    """Check every shell script, known by its first line."""
+    scripts = [name for name in files_to_copy(context.root) if _is_shell(context.root / name)]
+    status, output = context.run("shellcheck", ["shellcheck", "--external-sources", *scripts])
+    good = status == 0 and len(scripts) > 0
+    return Outcome(int(good), int(not good), output)
+
+
+def _is_shell(path: Path) -> bool:
+    with path.open("rb") as file:
+        first = file.readline(80).split()
+    return len(first) > 0 and first[0].startswith(b"#!") and first[-1].endswith((b"/sh", b"bash"))
 
 
 def _pytest(name: str, title: str, *paths: str) -> Check:
@@ -256,6 +272,7 @@ CHECKS = (
     _command("ruff", "ruff check", "ruff", "check"),
     _command("format", "ruff format", "ruff", "format", "--check", "--diff"),
     _command("yamllint", "yamllint", "yamllint", "--strict", "."),
+    Check("shellcheck", "shellcheck", _shellcheck, light=True),
     _command("mypy", "mypy, the collection", "mypy"),
     _command("mypy-scripts", "mypy, scripts", "mypy", "--python-version=3.11", "-p", "devnode", "-p", "suite"),
     _command(

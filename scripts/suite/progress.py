@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -42,6 +43,10 @@ class Progress:
         self._started = time.monotonic()
         self._lock = threading.Lock()
         self._at_work: list[_Running] = []
+
+    def forget_logs(self) -> None:
+        """Remove the logs of the run before."""
+        shutil.rmtree(self._logs, ignore_errors=True)
 
     def say(self, text: str, output: str = "") -> None:
         """Print one line with the seconds since the run began and, below it, what a tool said."""

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
-from devnode import clean, packages, venv
+from devnode import clean, packages, settings, venv
 from devnode.names import Clone
 from devnode.steps import StepError, Steps
-from suite.checks import CHECKS, Check, Context, Outcome
+from suite.checks import CHECKERS, CHECKS, Check, Context, Outcome
 from suite.progress import Progress
 
 _BESIDE_EACH_OTHER = 2
@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_all(context: Context, checks: Sequence[Check]) -> dict[str, Outcome]:
     """Run checks, light ones beside each other, the others one by one; all of them, whatever fails."""
     context.cache.mkdir(parents=True, exist_ok=True)
+    context.progress.forget_logs()
     light = [check for check in checks if check.light]
     pool = ThreadPoolExecutor(_BESIDE_EACH_OTHER)
     try:
@@ -87,7 +88,7 @@ def _run(context: Context, check: Check) -> Outcome:
 
 def _install(clone: Clone) -> None:
     steps = Steps(clone.cache / "logs")
-    packages.ensure(steps)
+    packages.ensure(steps, (*settings.HOST_PACKAGES, *CHECKERS))
     venv.ensure(clone, steps)
 
 

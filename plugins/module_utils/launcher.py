@@ -40,18 +40,26 @@ def masking(factory: Callable[..., logging.LogRecord], secrets: Sequence[str]) -
 
     def build(*arguments: Any, **options: Any) -> logging.LogRecord:
         record = factory(*arguments, **options)
+        if record.exc_info:
+            # A formatter takes this text instead of formatting the exception itself.
+            record.exc_text = _masked(logging.Formatter().formatException(record.exc_info), secrets)
         try:
             message = record.getMessage()
         except (TypeError, ValueError, KeyError):
-            return record  # a call with the wrong arguments, which logging itself reports
-        shown = message
-        for secret in secrets:
-            shown = shown.replace(secret, MASK)
+            # A call with the wrong arguments: logging reports it, with all of them.
+            message = f"{record.msg} {record.args!r}"
+        shown = _masked(message, secrets)
         if shown != message:
             record.msg, record.args = shown, ()
         return record
 
     return build
+
+
+def _masked(text: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
 
 
 # The ranks are started by multiprocessing, which imports this file again in each of them under the second name.

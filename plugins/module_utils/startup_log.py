@@ -43,15 +43,23 @@ _SHARDS = re.compile(r"(?:loading shards|checkpoint shards).*?(\d+)%")
 
 # A line that says why: an exception's last line, argparse's verdict, systemd's, the kernel's or SGLang's own last word.
 _CAUSE = re.compile(
-    r"^(?:\S+ )?(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt): ."
+    r"^(?:\S+ )?(?:[A-Za-z_][\w.]*\.)?\w*(?:Error|Exception|Exit|Interrupt)(?:: .|$)"
     r"|: error: |Failed (?:at step|to execute)|CUDA out of memory|OutOfMemory|out of memory"
     r"|Not enough (?:host |GPU )?memory|Rank \d+ scheduler died|NCCL error|watchdog timeout|No space left"
+    r"|address already in use|Fatal Python error|Segmentation fault|killed by the OOM killer|result 'oom-kill'"
 )
+# What the other ranks and the parent say once one of them has died: the reason only if nothing else is given.
+_AFTERMATH = re.compile(
+    r"Rank \d+ scheduler died|NCCL error|DistBackendError|DistNetworkError|Connection (?:reset|closed|refused)"
+    r"|BrokenPipeError|CancelledError|KeyboardInterrupt|watchdog timeout|result 'oom-kill'"
+)
+_BARE = re.compile(r"^(?:\S+ )?[\w.]*(?:Error|Exception|Exit|Interrupt)$")
 # Wrappers and echoes: true, but never the reason.
 _NOISE = re.compile(
-    r"^\s+|^Traceback|^During handling|^The above exception|Received sigquit|Subprocess .* crashed|SIGQUIT|killed by"
+    r"^\s+|^Traceback|^During handling|^The above exception|Received sigquit|Subprocess .* crashed|SIGQUIT"
+    r"|killed by(?! the OOM killer)|kill_process_tree called"
     r"|^usage: |^\[--|leaked (?:semaphore|shared_memory)|Consumed .* CPU time|Main process exited"
-    r"|Failed with result|EOFError|DeprecationWarning|UserWarning|FutureWarning"
+    r"|Failed with result (?!'oom-kill')|EOFError|DeprecationWarning|UserWarning|FutureWarning"
 )
 _PREFIX = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[^\]]*)\]\s*")
 
@@ -92,9 +100,36 @@ class StartupLog:
 
         The last line that names a cause; without one the last lines that are no noise.
         """
-        lines = [_PREFIX.sub("", line) for line in self._kept]
-        causes = [line for line in lines if _CAUSE.search(line) and not _NOISE.search(line)]
+        lines = _without_ignored([_PREFIX.sub("", line) for line in self._kept])
+        causes = [index for index, line in enumerate(lines) if _CAUSE.search(line) and not _NOISE.search(line)]
+        causes = [index for index in causes if not _AFTERMATH.search(lines[index])] or causes
         if causes:
-            return causes[-1:]
+            return [_with_source(lines, causes[-1])]
         telling = [line for line in lines if not _NOISE.search(line)]
         return (telling or lines)[-count:]
+
+
+def _without_ignored(lines: list[str]) -> list[str]:
+    """Leave out exceptions that Python itself ignored: they come while a process ends, after the one that ended it."""
+    kept: list[str] = []
+    ignored = False
+    for line in lines:
+        if line.startswith("Exception ignored in"):
+            ignored = True
+        elif not ignored:
+            kept.append(line)
+        elif not line.startswith((" ", "Traceback")):
+            ignored = False  # this line is the ignored exception itself
+    return kept
+
+
+def _with_source(lines: list[str], index: int) -> str:
+    """Return a line; for an exception without a text (a failed assert) with the line of source that raised it."""
+    if not _BARE.match(lines[index]):
+        return lines[index]
+    for line in reversed(lines[:index]):
+        if not line.startswith(" "):
+            break
+        if line.strip(" ~^"):
+            return f"{lines[index]}: {line.strip()}"
+    return lines[index]

@@ -119,11 +119,12 @@ def decide(
         same_file: Whether the installed unit file is the current release's.
         answers: Whether the running server answers as this instance.
     """
-    there = unit.exists or bool(current)
+    # A unit whose file was deleted by hand is unknown to systemd, and its server may run all the same.
+    there = unit.exists or not unit.is_dead or bool(current)
     if instance.state == "absent":
         return ("remove", "state is absent") if there else ("none", "not there")
     if instance.state == "stopped":
-        runs = unit.exists and not (unit.is_dead and unit.enabled != "enabled")
+        runs = not unit.is_dead or (unit.exists and unit.enabled == "enabled")
         return ("stop", "state is stopped") if runs else ("none", "stopped")
     if not current:
         return "create", "first release"
@@ -284,7 +285,7 @@ def _unlisted(settings: Settings) -> list[Finding]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 

@@ -197,11 +197,12 @@ def _install(step: Step, release_id: str) -> None:
 
 def _stop(step: Step) -> None:
     systemd.stop(step.unit_name)
-    systemd.disable(step.unit_name)
+    if step.unit.exists:
+        systemd.disable(step.unit_name)
 
 
 def _remove(step: Step) -> None:
-    if step.unit.exists:
+    if step.unit.exists or not step.unit.is_dead:
         _stop(step)
         (systemd.UNIT_DIRECTORY / step.unit_name).unlink(missing_ok=True)
         systemd.daemon_reload()

@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, finding
 
-_TRUE_FALSE = {"true", "false", "yes", "no", "on", "off", "1", "0"}
+_TRUE_FALSE = {"true", "false", "yes", "no", "on", "off", "1", "0", "t", "f", "y", "n", "1.0", "0.0"}
 _TYPE_NAMES = {"str": "text", "path": "a path", "int": "a whole number", "float": "a number", "bool": "true or false",
                "list": "a list", "dict": "a mapping", "raw": "anything"}  # fmt: skip
 
@@ -43,17 +43,18 @@ def check(where: str, spec: Mapping[str, Any], value: Any) -> list[Finding]:
     kind = str(spec.get("type") or "str")
     if value is None:
         return []
+    shown = "its value" if spec.get("no_log") else repr(value)
     if not _fits(kind, value):
-        shown = "its value" if spec.get("no_log") else repr(value)
         return [finding("settings.invalid", f"{where} must be {_TYPE_NAMES[kind]}, not {shown}.")]
     choices = spec.get("choices")
-    if choices and value not in choices:
-        return [finding("settings.invalid", f"{where} {value!r} is none of {', '.join(map(str, choices))}.")]
+    if choices and kind != "list" and value not in choices:
+        return [finding("settings.invalid", f"{where} must be one of {', '.join(map(str, choices))}, not {shown}.")]
     if kind == "list":
-        inner = {"type": spec.get("elements") or "raw", "options": spec.get("options"), "no_log": spec.get("no_log")}
+        inner = {**spec, "type": spec.get("elements") or "raw", "elements": None}
         return [item for index, part in enumerate(value) for item in check(_entry(where, index, part), inner, part)]
     if kind == "dict" and spec.get("options"):
-        return _check_mapping(where, spec["options"], value)
+        hidden = {"no_log": True} if spec.get("no_log") else {}
+        return _check_mapping(where, {key: {**inner, **hidden} for key, inner in spec["options"].items()}, value)
     return []
 
 

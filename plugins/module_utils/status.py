@@ -66,11 +66,12 @@ def _row(store: Store) -> Row:
     current = store.link(release.CURRENT)
     record = store.record(current)
     unit = systemd.state(unit_policy.unit_name(store.name))
+    model, port = str(record.get("served_name", "-")), int(record.get("port", 0))
     serving, kv_tokens, load = "no", None, None
-    if unit.is_active:
-        api = sglang_api.SglangApi(str(record["host"]), int(record["port"]), store.api_key(current))
+    if unit.is_active and record:
+        api = sglang_api.SglangApi(str(record["host"]), port, store.api_key(current))
         try:
-            serving = "yes" if record["served_name"] in api.models(_ANSWER_S) else "another model"
+            serving = "yes" if model in api.models(_ANSWER_S) else "another model"
             kv_tokens = api.server_info(_ANSWER_S).kv_tokens
             load = api.load(_ANSWER_S)
         except sglang_api.ApiTimeout:
@@ -79,12 +80,12 @@ def _row(store: Store) -> Row:
             serving = serving if serving == "yes" else "not yet"
     return Row(
         name=store.name,
-        release=current,
+        release=current if record else "damaged",
         unit=f"{unit.active} ({unit.sub})" if unit.exists else "missing",
         since=unit.since if unit.is_active else "",
         serving=serving,
-        model=str(record["served_name"]),
-        port=int(record["port"]),
+        model=model,
+        port=port,
         kv_tokens=kv_tokens,
         running=load.running if load else None,
         queued=load.queued if load else None,

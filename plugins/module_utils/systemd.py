@@ -93,7 +93,7 @@ def start(unit: str) -> UnitState:
         HeadroomError: If systemd can't execute it; what the unit does afterwards is not waited for.
     """
     # Starts of a deploy count into the start limit too: without this a repaired release could be refused.
-    subprocess.run(["systemctl", "reset-failed", unit], capture_output=True, check=False)
+    _run("reset-failed", unit)
     _systemctl("start", unit)
     return state(unit)
 
@@ -114,14 +114,18 @@ def disable(unit: str) -> None:
 
 
 def _systemctl(*arguments: str) -> str:
-    try:
-        done = subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise HeadroomError("systemctl is not on this node: instances are systemd units") from None
+    done = _run(*arguments)
     if done.returncode != 0:
         reason = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
         raise HeadroomError(f"systemctl {' '.join(arguments)}: {reason}")
     return done.stdout
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise HeadroomError("systemctl is not on this node: instances are systemd units") from None
 
 
 class Journal:

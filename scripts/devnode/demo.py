@@ -114,9 +114,14 @@ def _unit_state(clone: Clone, unit: str) -> str:
 
 
 def _settings(instance: dict[str, Any]) -> list[tuple[str, Any]]:
-    plain = {key: value for key, value in instance.items() if key not in ("args", "env")}
-    flags = {f"--{key}": value for key, value in instance["args"].items()}
-    return [*plain.items(), *flags.items(), *instance["env"].items()]
+    """The instance's own settings, then its flags, then its environment."""
+    plain = [(key, instance[key]) for key in _FIRST if key in instance]
+    plain += [(key, value) for key, value in instance.items() if key not in (*_FIRST, "args", "env")]
+    flags = [(f"--{key}", "" if value is True else value) for key, value in instance["args"].items()]
+    return [*plain, *flags, *instance["env"].items()]
+
+
+_FIRST = ("name", "model_path", "served_name", "host", "port")
 
 
 if __name__ == "__main__":

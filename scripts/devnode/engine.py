@@ -19,7 +19,6 @@ _SOURCES = (
     "scripts/cpu_engine/requirements.lock",
     "scripts/cpu_engine/shim",
     "roles/sglang_runtime",
-    "inventory/demo/group_vars",
     *(f"plugins/module_utils/{part}*.py" for part in ("engine", "interpreter", "lock", "os_", "venv", "wheel")),
 )
 
@@ -37,9 +36,9 @@ def image_name(clone: Clone) -> str:
 
 def ensure_image(clone: Clone, steps: Steps) -> str:
     """Install the engine on a bare node by the role and keep the node as an image; returns the image's name."""
-    name = image_name(clone)
     bare = image.ensure_bare(clone, steps)
     with clone.locked("engine-image"):
+        name = image_name(clone)
         if not image.exists(name):
             venv.ensure(clone, steps, venv.CONTROLLER)
             wheelhouse.ensure(clone, steps)
@@ -51,6 +50,7 @@ def ensure_image(clone: Clone, steps: Steps) -> str:
                 steps.run(as_root("podman", "stop", clone.container(_BUILDER)), "engine-image")
                 steps.run(as_root("podman", "commit", "--quiet", clone.container(_BUILDER), name), "engine-image")
                 node.down(clone, _BUILDER)
+                image.forget_older(clone, "engine", name)
     return name
 
 

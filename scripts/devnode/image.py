@@ -29,6 +29,15 @@ def exists(image: str) -> bool:
     return subprocess.run(as_root("podman", "image", "exists", image), check=False).returncode == 0
 
 
+def forget_older(clone: Clone, kind: str, kept: str) -> None:
+    """Remove the clone's other images of that kind; one that a node still uses stays until the next time."""
+    prefix = clone.image(kind, "")
+    listed = output_of(*as_root("podman", "images", "--format", "{{.Repository}}:{{.Tag}}")).split()
+    for name in listed:
+        if name.startswith(prefix) and name != kept:
+            subprocess.run(as_root("podman", "rmi", name), capture_output=True, check=False)
+
+
 def bare_name(clone: Clone) -> str:
     """The bare image's name; its tag changes with what goes into it."""
     content = repr((settings.SUITE, settings.NODE_PACKAGES, _HOOKS, _CHANGES))
@@ -45,6 +54,7 @@ def ensure_bare(clone: Clone, steps: Steps) -> str:
                 steps.run(_mmdebstrap(), "image", stdin=_sources(), output=archive)
                 steps.run(as_root("podman", "import", *_CHANGES, archive, name), "image")
                 archive.unlink()
+                forget_older(clone, "bare", name)
     return name
 
 

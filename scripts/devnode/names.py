@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,7 +101,11 @@ class Clone:
         folder = self.cache / "locks"
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / what).open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"waiting for another command of this clone that makes the same ({what})", file=sys.stderr)
+                fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
 

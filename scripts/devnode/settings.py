@@ -43,7 +43,7 @@ PODMAN_OPTIONS = (
     "--ulimit=nofile=1024:20000",
     "--ulimit=nproc=32768:32768",
 )
-BOOT_TIMEOUT_S = 60
+BOOT_TIMEOUT_S = 120
 
 FIRST_PORT = 20000  # SSH ports lie in [FIRST_PORT, FIRST_PORT + PORT_COUNT), below the kernel's ephemeral range
 PORT_COUNT = 12000

@@ -69,9 +69,8 @@ class Steps:
         self._logs.mkdir(parents=True, exist_ok=True)
         path = self._logs / f"{log}.log"
         argv = [str(word) for word in command]
-        with path.open("a", encoding="utf-8") as text, (output or Path(os.devnull)).open("wb") as result:
+        with path.open("a", buffering=1, encoding="utf-8") as text, (output or Path(os.devnull)).open("wb") as result:
             text.write(f"$ {' '.join(argv)}\n")
-            text.flush()
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,

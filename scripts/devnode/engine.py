@@ -14,6 +14,8 @@ from .names import Clone
 from .steps import Steps, as_root
 
 _BUILDER = "engine-builder"
+# What makes a node itself: each node that starts from the image gets its own.
+_FORGET = ": > /etc/machine-id; rm -rf /etc/ssh/ssh_host_* /root/.ssh /root/.ansible /home/*/.ssh /home/*/.ansible"
 # What decides how the installed engine looks: the engine's own files, and the role with the code behind it.
 _SOURCES = (
     "scripts/cpu_engine/requirements.lock",
@@ -47,6 +49,7 @@ def ensure_image(clone: Clone, steps: Steps) -> str:
             with steps.step("installing the engine for the image of a node with engine"):
                 _install(clone, steps)
             with steps.step("keeping that node as an image"):
+                node.run_in(clone, _BUILDER, "sh", "-c", _FORGET)
                 steps.run(as_root("podman", "stop", clone.container(_BUILDER)), "engine-image")
                 steps.run(as_root("podman", "commit", "--quiet", clone.container(_BUILDER), name), "engine-image")
                 node.down(clone, _BUILDER)

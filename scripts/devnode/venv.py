@@ -63,7 +63,8 @@ def ensure(clone: Clone, steps: Steps, group: str = DEV) -> None:
             return
         with steps.step(f"installing the {group} dependencies into .venv"):
             uv = clone.bootstrap / "bin" / "uv"
-            env = {"UV_CACHE_DIR": str(clone.cache / "uv")}  # beside .venv, so that files are linked, not copied
+            # The cache beside .venv, so that files are linked and not copied; the certificates that the machine trusts.
+            env = {"UV_CACHE_DIR": str(clone.cache / "uv"), "UV_SYSTEM_CERTS": "true"}
             if found.get("python") != stamp["python"] or not (clone.venv / "bin" / "python").exists():
                 steps.run([uv, "venv", "--quiet", "--clear", "--python", python(), clone.venv], "venv", env=env)
                 write_json(record, stamp)

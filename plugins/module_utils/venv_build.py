@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible_collections.headroom.serving.plugins.module_utils import engine_store, wheel_store
 from ansible_collections.headroom.serving.plugins.module_utils.engine_store import Store
@@ -176,6 +177,8 @@ class _Builder:
             wheel_store.link_set(wheel_store.DEFAULT, self.work.wheels, self._wheels)
         with _timed(self.spent, "install"):
             self._install(lock)
+        # uv leaves its lock there for everybody to write.
+        (self.venv / ".lock").unlink(missing_ok=True)
         self._lay_shim()
         with _timed(self.spent, "compile"):
             self._compile()
@@ -206,6 +209,8 @@ class _Builder:
             environment.update({"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_NO_CACHE_DIR": "1"})
             if work.index_url:
                 environment["PIP_INDEX_URL"] = work.index_url
+                # pip ignores an index without TLS otherwise; the hashes of the lock make the road irrelevant.
+                environment["PIP_TRUSTED_HOST"] = urlsplit(work.index_url).netloc
             create = [work.python, "-I", "-m", "venv", str(self.venv)]
             install = [str(self.python), "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"]
         else:

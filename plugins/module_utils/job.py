@@ -107,7 +107,7 @@ def main(directory: str) -> None:
     job = Path(directory)
     work = json.loads((job / "work.json").read_text(encoding="utf-8"))
     (job / "work.json").unlink()
-    with (job / "progress").open("a", encoding="utf-8") as stream:
+    with (job / "progress").open("a", encoding="utf-8", errors="backslashreplace") as stream:
 
         def progress(line: str) -> None:
             stream.write(line.replace("\n", " ") + "\n")

@@ -49,9 +49,16 @@ def watch(
     began = said = asked = time.monotonic()
     with systemd.Journal(unit.invocation) as journal:
         while True:
-            moved = [log.feed(line) for line in journal.lines()]
+            moved = False
+            for line in journal.lines():
+                phase = log.phase
+                moved = log.feed(line) or moved
+                if log.phase is not phase:
+                    # Short phases come in one batch of lines; each is told, but of its progress only the last state.
+                    said, moved = time.monotonic(), False
+                    say(f"{log.describe()} ({said - began:.0f} s)")
             now = time.monotonic()
-            if any(moved) or now - said > _REMIND_EVERY_S:
+            if moved or now - said > _REMIND_EVERY_S:
                 said = now
                 say(f"{log.describe()} ({now - began:.0f} s)")
             if log.is_ready:

@@ -117,8 +117,8 @@ def main(directory: str) -> None:
     _write_private(job / "result.json", json.dumps(result))
     if result.get("failed"):
         # The unit's own journal must tell what the controller, if it is gone, can't.
-        print(result["msg"], file=sys.stderr)
-        sys.exit(1)
+        sys.stderr.write(f"{result['msg']}\n")
+        raise SystemExit(1)
 
 
 def _run(work: dict[str, Any], progress: Progress) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _sockets(port: int, proc: Path) -> Iterator[tuple[str, str]]:
     for name in ("tcp", "tcp6"):
         for line in _read(proc / "net" / name).splitlines()[1:]:
             fields = line.split()
-            address, _, number = fields[1].rpartition(":")
+            address, _colon, number = fields[1].rpartition(":")
             if fields[3] == _LISTEN and int(number, 16) == port:
                 yield fields[9], _address(address)
 

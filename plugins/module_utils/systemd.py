@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, cast
 
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 
@@ -143,10 +143,8 @@ class Journal:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        stream = self._process.stdout
-        assert stream is not None
-        self._stream: IO[bytes] = stream
-        os.set_blocking(stream.fileno(), False)
+        self._stream = cast(IO[bytes], self._process.stdout)
+        os.set_blocking(self._stream.fileno(), False)
         return self
 
     def __exit__(

@@ -76,7 +76,8 @@ def apply(step: Step, progress: Progress) -> dict[str, Any]:
 
 
 def _replace(step: Step, say: Progress) -> None:
-    assert step.release is not None
+    if step.release is None:
+        raise ValueError(f"{step.instance.name} is to be replaced by a release that was not rendered")
     step.store.save(step.release)
     if not step.unit.is_dead:
         say(f"stopping release {step.current or 'of another hand'}")

@@ -12,8 +12,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from packaging.markers import InvalidMarker, Marker
-
 from ansible_collections.headroom.serving.plugins.module_utils.lock_file import Lock, parse_lock
 from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
 from ansible_collections.headroom.serving.plugins.module_utils.wheel_files import Piece, Target
@@ -88,6 +86,8 @@ def marker_check(environment: Mapping[str, str] | None) -> Callable[[str], bool]
     Args:
         environment: The marker variables of the node's interpreter.
     """
+    # Not at the top: ansible-core brings it, and plugins must load for their documentation without it.
+    from packaging.markers import InvalidMarker, Marker
 
     def applies(marker: str) -> bool:
         if environment is None:

@@ -104,7 +104,7 @@ def host(make_node: MakeNode, bare_image: str, tmp_path_factory: pytest.TempPath
 def random_texts(count: int, more: list[str], seed: int) -> list[str]:
     generator = random.Random(seed)
     pool = SPECIAL + more
-    return ["".join(generator.choices(pool, k=generator.randint(0, 40))) for _ in range(count)]
+    return ["".join(generator.choices(pool, k=generator.randint(0, 40))) for _text in range(count)]
 
 
 def through_systemd(host: Node, work: list[tuple[list[str], dict[str, str]]], whole: bool = False) -> list[Any]:

@@ -23,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two checkpoints, each written by a process of its own."""
     clone = Clone.here()
     venv.ensure_bootstrap(clone, Steps(clone.cache / "logs", quiet=True))
-    folders = [tmp_path_factory.mktemp("model") for _ in range(2)]
+    folders = [tmp_path_factory.mktemp("model") for _copy in range(2)]
     for folder in folders:
         command = [str(clone.bootstrap / "bin" / "python"), "-m", "devnode.model", str(folder)]
         subprocess.run(command, env={"PYTHONPATH": str(clone.root / "scripts")}, check=True)

@@ -116,9 +116,12 @@ def test_an_instance_that_is_not_meant_to_run(unit: UnitState, current: str, sto
 def test_a_restart_needs_another_release_or_a_dead_unit() -> None:
     """Over the whole table: a server of the wanted release that runs is never started anew."""
     for load, active, enabled, same_file, answers in itertools.product(
-        ("loaded", "not-found", "masked"), ("active", "activating", "deactivating", "reloading"),
-        ("enabled", "disabled", "static", ""), (True, False), (True, False),
-    ):  # fmt: skip
+        ("loaded", "not-found", "masked"),
+        ("active", "activating", "deactivating", "reloading"),
+        ("enabled", "disabled", "static", ""),
+        (True, False),
+        (True, False),
+    ):
         unit = state(load, active, enabled)
         action, _reason = deployment.decide(Instance("a"), "new", "new", unit, same_file, answers)
         assert action in ("none", "repair", "check")
@@ -128,11 +131,15 @@ def test_a_restart_needs_another_release_or_a_dead_unit() -> None:
 @pytest.mark.parametrize(
     ("active", "is_active", "is_dead"),
     [
-        ("active", True, False), ("activating", False, False), ("deactivating", False, False), ("reloading", False,
-        False),
-        ("inactive", False, True), ("failed", False, True), ("", False, False),
+        ("active", True, False),
+        ("activating", False, False),
+        ("deactivating", False, False),
+        ("reloading", False, False),
+        ("inactive", False, True),
+        ("failed", False, True),
+        ("", False, False),
     ],
-)  # fmt: skip
+)
 def test_what_systemds_states_mean(active: str, is_active: bool, is_dead: bool) -> None:
     assert (state(active=active).is_active, state(active=active).is_dead) == (is_active, is_dead)
 
@@ -258,10 +265,22 @@ def test_a_release_without_keys_starts_the_engine_itself(settings: Settings) -> 
     engine = settings.engines_root / "id-default"
     assert wanted.credentials == ""
     assert wanted.record["argv"] == [
-        f"{engine}/venv/bin/python", "-m", "sglang.launch_server", "--model-path", model(settings, "one"),
-        "--served-model-name", "one",
-        "--host", "127.0.0.1", "--port", "30000", "--dtype", "auto", "--tp-size", "2",
-    ]  # fmt: skip
+        f"{engine}/venv/bin/python",
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        model(settings, "one"),
+        "--served-model-name",
+        "one",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "30000",
+        "--dtype",
+        "auto",
+        "--tp-size",
+        "2",
+    ]
     assert wanted.record["engine"] == {"id": "id-default", "name": "default", "path": str(engine)}
     assert wanted.record["has_api_key"] is False
     assert not (settings.root / "salt").exists()

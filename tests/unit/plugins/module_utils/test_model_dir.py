@@ -80,11 +80,17 @@ def test_what_does_not(model: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("architectures", "shown"),
     [
-        (["A"], "A"), (["A", "B"], "A"), ([], "unknown"), (None, "unknown"), ("Qwen", "unknown"), ({"a": 1},
-        "unknown"), (5, "unknown"),
-        ([None], "None"), ({}, "unknown"),
+        (["A"], "A"),
+        (["A", "B"], "A"),
+        ([], "unknown"),
+        (None, "unknown"),
+        ("Qwen", "unknown"),
+        ({"a": 1}, "unknown"),
+        (5, "unknown"),
+        ([None], "None"),
+        ({}, "unknown"),
     ],
-)  # fmt: skip
+)
 def test_the_architecture(model: Path, architectures: object, shown: str) -> None:
     (model / "config.json").write_text(json.dumps({"architectures": architectures}))
     assert inspect(model).architecture == shown

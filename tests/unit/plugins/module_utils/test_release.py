@@ -211,7 +211,7 @@ def test_a_switch_leaves_no_moment_without_a_link(store: Store) -> None:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    for _ in range(300):
+    for _turn in range(300):
         store.switch(release.CURRENT, "ba9876543210")
         store.switch(release.CURRENT, "0123456789ab")
     done.set()

@@ -71,12 +71,21 @@ def test_text_is_never_taken_for_another_flag(text: str) -> None:
 @pytest.mark.parametrize(
     ("flag", "key"),
     [
-        ("model-path", "model_path"), ("model", "model_path"), ("served-model-name", "served_name"), ("host", "host"),
-        ("port", "port"), ("model_path", "model_path"), ("--host", "host"), ("-port", "port"), ("served-model",
-        "served_name"),
-        ("hos", "host"), ("model-pat", "model_path"), ("por", "port"), ("served_model_name", "served_name"),
+        ("model-path", "model_path"),
+        ("model", "model_path"),
+        ("served-model-name", "served_name"),
+        ("host", "host"),
+        ("port", "port"),
+        ("model_path", "model_path"),
+        ("--host", "host"),
+        ("-port", "port"),
+        ("served-model", "served_name"),
+        ("hos", "host"),
+        ("model-pat", "model_path"),
+        ("por", "port"),
+        ("served_model_name", "served_name"),
     ],
-)  # fmt: skip
+)
 def test_a_flag_that_the_role_sets(flag: str, key: str) -> None:
     (item,) = server_args.check(WHERE, {flag: "x"})
     assert item.id == "instance.reserved_flag"
@@ -93,11 +102,23 @@ def test_a_config_file_is_the_roles(flag: str) -> None:
 @pytest.mark.parametrize(
     "flag",
     [
-        "api-key", "admin-api-key", "api_key", "admin_api_key", "--api-key", "-api-key", "__api_key", "api", "api-k",
+        "api-key",
+        "admin-api-key",
+        "api_key",
+        "admin_api_key",
+        "--api-key",
+        "-api-key",
+        "__api_key",
+        "api",
+        "api-k",
         "admin",
-        "admin-api", "admin-api-ke", "ssl-keyfile-password", "ssl_keyfile_password", "ssl-keyfile-pass",
+        "admin-api",
+        "admin-api-ke",
+        "ssl-keyfile-password",
+        "ssl_keyfile_password",
+        "ssl-keyfile-pass",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("value", ["s3cr3t-value", ["s3cr3t-value"], {"k": "s3cr3t-value"}, 5, None])
 def test_a_secret_among_the_flags_is_refused_and_not_shown(flag: str, value: Any) -> None:
     (item,) = server_args.check(WHERE, {flag: value})
@@ -109,11 +130,27 @@ def test_a_secret_among_the_flags_is_refused_and_not_shown(flag: str, value: Any
 @pytest.mark.parametrize(
     "flag",
     [
-        "model-loader-extra-config", "ssl-keyfile", "ssl-certfile", "portal", "hostname", "tokenizer-path", "tp",
-        "dp", "a",
-        "mem-fraction-static", "api-keys", "configuration", "kv-cache-dtype", "model-impl", "h", "m", "p", "c", "s",
+        "model-loader-extra-config",
+        "ssl-keyfile",
+        "ssl-certfile",
+        "portal",
+        "hostname",
+        "tokenizer-path",
+        "tp",
+        "dp",
+        "a",
+        "mem-fraction-static",
+        "api-keys",
+        "configuration",
+        "kv-cache-dtype",
+        "model-impl",
+        "h",
+        "m",
+        "p",
+        "c",
+        "s",
     ],
-)  # fmt: skip
+)
 def test_other_flags_are_left_to_the_engine(flag: str) -> None:
     assert server_args.check(WHERE, {flag: "x"}) == []
 

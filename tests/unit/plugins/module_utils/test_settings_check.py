@@ -36,17 +36,45 @@ def check(spec: dict[str, Any], value: Any) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        ("str", "a"), ("str", ""), ("str", 5), ("str", 0.5), ("path", "/a"), ("int", 5), ("int", 0), ("int", -1),
+        ("str", "a"),
+        ("str", ""),
+        ("str", 5),
+        ("str", 0.5),
+        ("path", "/a"),
+        ("int", 5),
+        ("int", 0),
+        ("int", -1),
         ("int", "5"),
-        ("int", " 5 "), ("float", 0.5), ("float", 1), ("float", "0.5"), ("float", "1e3"), ("bool", True), ("bool",
-        False),
-        ("bool", "yes"), ("bool", "No"), ("bool", "TRUE"), ("bool", "off"), ("bool", 1), ("bool", 0), ("bool", "1"),
+        ("int", " 5 "),
+        ("float", 0.5),
+        ("float", 1),
+        ("float", "0.5"),
+        ("float", "1e3"),
+        ("bool", True),
+        ("bool", False),
+        ("bool", "yes"),
+        ("bool", "No"),
+        ("bool", "TRUE"),
+        ("bool", "off"),
+        ("bool", 1),
+        ("bool", 0),
+        ("bool", "1"),
         ("bool", "y"),
-        ("bool", "F"), ("list", []), ("list", [1]), ("list", ("a",)), ("dict", {}), ("dict", {"a": 1}), ("raw",
-        object()), ("raw", []),
-        ("str", None), ("int", None), ("list", None), ("dict", None), ("bool", None),
+        ("bool", "F"),
+        ("list", []),
+        ("list", [1]),
+        ("list", ("a",)),
+        ("dict", {}),
+        ("dict", {"a": 1}),
+        ("raw", object()),
+        ("raw", []),
+        ("str", None),
+        ("int", None),
+        ("list", None),
+        ("dict", None),
+        ("bool", None),
     ],
-)  # fmt: skip
+)
 def test_values_that_fit(kind: str, value: Any) -> None:
     assert check({"type": kind}, value) == []
 
@@ -54,20 +82,36 @@ def test_values_that_fit(kind: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "name"),
     [
-        ("str", True, "text"), ("str", [], "text"), ("str", {}, "text"), ("path", True, "a path"), ("path", ["/a"],
-        "a path"),
-        ("int", "a", "a whole number"), ("int", 0.5, "a whole number"), ("int", "0.5", "a whole number"), ("int",
-        True, "a whole number"),
-        ("int", "", "a whole number"), ("int", [1], "a whole number"), ("int", "0x10", "a whole number"), ("int",
-        "30000/tcp", "a whole number"),
-        ("float", "a", "a number"), ("float", False, "a number"), ("float", {}, "a number"), ("bool", "maybe",
-        "true or false"),
-        ("bool", 2, "true or false"), ("bool", "", "true or false"), ("bool", [], "true or false"), ("list", "a",
-        "a list"),
-        ("list", "a,b", "a list"), ("list", 5, "a list"), ("list", {"a": 1}, "a list"), ("list", b"ab", "a list"),
-        ("dict", [], "a mapping"), ("dict", "a=b", "a mapping"), ("dict", 5, "a mapping"),
+        ("str", True, "text"),
+        ("str", [], "text"),
+        ("str", {}, "text"),
+        ("path", True, "a path"),
+        ("path", ["/a"], "a path"),
+        ("int", "a", "a whole number"),
+        ("int", 0.5, "a whole number"),
+        ("int", "0.5", "a whole number"),
+        ("int", True, "a whole number"),
+        ("int", "", "a whole number"),
+        ("int", [1], "a whole number"),
+        ("int", "0x10", "a whole number"),
+        ("int", "30000/tcp", "a whole number"),
+        ("float", "a", "a number"),
+        ("float", False, "a number"),
+        ("float", {}, "a number"),
+        ("bool", "maybe", "true or false"),
+        ("bool", 2, "true or false"),
+        ("bool", "", "true or false"),
+        ("bool", [], "true or false"),
+        ("list", "a", "a list"),
+        ("list", "a,b", "a list"),
+        ("list", 5, "a list"),
+        ("list", {"a": 1}, "a list"),
+        ("list", b"ab", "a list"),
+        ("dict", [], "a mapping"),
+        ("dict", "a=b", "a mapping"),
+        ("dict", 5, "a mapping"),
     ],
-)  # fmt: skip
+)
 def test_values_that_do_not_fit(kind: str, value: Any, name: str) -> None:
     assert check({"type": kind}, value) == [("settings.invalid", f"x must be {name}, not {value!r}.", "")]
 
@@ -97,12 +141,19 @@ def test_choices_of_a_list_are_those_of_its_items() -> None:
 @pytest.mark.parametrize(
     ("key", "near"),
     [
-        ("modelpath", "model_path"), ("model-path", "model_path"), ("model_pth", "model_path"), ("Port", "port"),
+        ("modelpath", "model_path"),
+        ("model-path", "model_path"),
+        ("model_pth", "model_path"),
+        ("Port", "port"),
         ("prt", "port"),
-        ("gpu", "gpus"), ("stat", "state"), ("api-key", "api_key"), ("apikey", "api_key"), ("servedname",
-        "served_name"), ("nam", "name"),
+        ("gpu", "gpus"),
+        ("stat", "state"),
+        ("api-key", "api_key"),
+        ("apikey", "api_key"),
+        ("servedname", "served_name"),
+        ("nam", "name"),
     ],
-)  # fmt: skip
+)
 def test_an_unknown_key_with_the_nearest_name(key: str, near: str) -> None:
     found = check(SPEC, [{"name": "a", key: SECRET}])
     assert found == [("settings.unknown", f"x[0] (a): key {key!r} is unknown.", f"Did you mean {near!r}?")]
@@ -126,8 +177,10 @@ def test_an_unknown_key_like_no_other_lists_what_is_known(key: Any) -> None:
         ([{"name": ["a"]}], ["x[0].name must be text, not ['a']."]),
         ([{"name": "a", "port": "http"}], ["x[0] (a).port must be a whole number, not 'http'."]),
         ([{"name": "a", "gpus": 0}], ["x[0] (a).gpus must be a list, not 0."]),
-        ([{"name": "a", "gpus": [0, "x", 1.5]}], ["x[0] (a).gpus[1] must be a whole number, not 'x'.",
-                                                  "x[0] (a).gpus[2] must be a whole number, not 1.5."]),
+        (
+            [{"name": "a", "gpus": [0, "x", 1.5]}],
+            ["x[0] (a).gpus[1] must be a whole number, not 'x'.", "x[0] (a).gpus[2] must be a whole number, not 1.5."],
+        ),
         ([{"name": "a", "args": ["--tp", 8]}], ["x[0] (a).args must be a mapping, not ['--tp', 8]."]),
         ([{"name": "a", "args": {"anything": [1, {"b": None}]}}], []),
         ([{"name": "a", "purge": "perhaps"}], ["x[0] (a).purge must be true or false, not 'perhaps'."]),
@@ -136,7 +189,7 @@ def test_an_unknown_key_like_no_other_lists_what_is_known(key: Any) -> None:
         ({"name": "a"}, ["x must be a list, not {'name': 'a'}."]),
         ("a", ["x must be a list, not 'a'."]),
     ],
-)  # fmt: skip
+)
 def test_nested_settings(entries: Any, messages: list[str]) -> None:
     assert [message for _kind, message, _cure in check(SPEC, entries)] == messages
 

@@ -131,11 +131,17 @@ def test_an_argument_takes_no_variable(text: str, word: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "line"),
     [
-        ("A", "1", "A=1"), ("A", "", "A="), ("A", "x y", '"A=x y"'), ("A", "$HOME", '"A=$HOME"'), ("A", "%h",
-        '"A=%%h"'),
-        ("A", "a=b", "A=a=b"), ("A", '"', '"A=\\""'), ("A", "\n", '"A=\\x0a"'), ("A", " ", '"A= "'),
+        ("A", "1", "A=1"),
+        ("A", "", "A="),
+        ("A", "x y", '"A=x y"'),
+        ("A", "$HOME", '"A=$HOME"'),
+        ("A", "%h", '"A=%%h"'),
+        ("A", "a=b", "A=a=b"),
+        ("A", '"', '"A=\\""'),
+        ("A", "\n", '"A=\\x0a"'),
+        ("A", " ", '"A= "'),
     ],
-)  # fmt: skip
+)
 def test_a_variable(name: str, value: str, line: str) -> None:
     assert unit_file.environment(name, value) == line
 
@@ -155,7 +161,7 @@ def test_the_name_of_a_variable_cannot_hold_nul_either() -> None:
 
 def test_every_text_reads_back_as_it_was() -> None:
     generator = random.Random(20260)
-    texts = INTERESTING + ["".join(generator.choices(INTERESTING, k=generator.randint(0, 30))) for _ in range(4000)]
+    texts = INTERESTING + ["".join(generator.choices(INTERESTING, k=generator.randint(0, 30))) for _text in range(4000)]
     for text in texts:
         expected = text.encode("utf-8", "surrogateescape")
         assert read(unit_file.quote(text), variables=False) == expected, text

@@ -164,12 +164,20 @@ def test_nul_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "hidden"),
     [
-        ("/home/x/m", True), ("/root/m", True), ("/tmp/m", True), ("/var/tmp/m", True), ("/run/user/1000/m", True),
+        ("/home/x/m", True),
+        ("/root/m", True),
+        ("/tmp/m", True),
+        ("/var/tmp/m", True),
+        ("/run/user/1000/m", True),
         ("/home", True),
-        ("/shared/m", False), ("/homes/m", False), ("/rooted", False), ("/tmpfs/m", False), ("/var/lib/m", False),
+        ("/shared/m", False),
+        ("/homes/m", False),
+        ("/rooted", False),
+        ("/tmpfs/m", False),
+        ("/var/lib/m", False),
         ("/opt/home/m", False),
     ],
-)  # fmt: skip
+)
 def test_a_model_that_the_sandbox_would_hide_is_bound(path: str, hidden: bool) -> None:
     inputs = replace(INPUTS, model_path=path)
     assert values(inputs, "ProtectHome") == (["tmpfs"] if hidden else ["yes"])
@@ -184,14 +192,22 @@ def test_paths_are_quoted() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("Type", "exec"), ("User", "sglang"), ("WorkingDirectory", "/var/lib/sglang"), ("Restart", "on-failure"),
-        ("SuccessExitStatus", "137 SIGKILL"), ("RestartForceExitStatus", "137 SIGKILL"), ("KillMode", "mixed"),
+        ("Type", "exec"),
+        ("User", "sglang"),
+        ("WorkingDirectory", "/var/lib/sglang"),
+        ("Restart", "on-failure"),
+        ("SuccessExitStatus", "137 SIGKILL"),
+        ("RestartForceExitStatus", "137 SIGKILL"),
+        ("KillMode", "mixed"),
         ("TimeoutStopSec", "120"),
-        ("NoNewPrivileges", "yes"), ("ProtectSystem", "strict"), ("RestrictAddressFamilies",
-        "AF_UNIX AF_INET AF_INET6 AF_NETLINK"),
-        ("ReadWritePaths", "/var/lib/sglang"), ("RemoveIPC", "yes"), ("LimitMEMLOCK", "infinity"),
+        ("NoNewPrivileges", "yes"),
+        ("ProtectSystem", "strict"),
+        ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6 AF_NETLINK"),
+        ("ReadWritePaths", "/var/lib/sglang"),
+        ("RemoveIPC", "yes"),
+        ("LimitMEMLOCK", "infinity"),
     ],
-)  # fmt: skip
+)
 def test_what_sglang_needs_of_its_unit(key: str, value: str) -> None:
     assert values(INPUTS, key) == [value]
 

@@ -195,7 +195,7 @@ def credential_mac(root: Path, credentials: str, create: bool) -> str:
 def _source(module: ModuleType) -> str:
     """Return the text of a module, be it a file or part of the archive that runs on a node."""
     source: Any = cast(InspectLoader, module.__loader__).get_source(module.__name__)
-    # Ansible's own importer, by which controllers and ansible-test load a collection, answers with bytes.
+    # Ansible's own loader of collections, on a controller, hands out bytes.
     return source.decode("utf-8") if isinstance(source, bytes) else str(source)
 
 

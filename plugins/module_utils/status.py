@@ -68,7 +68,8 @@ def _row(store: Store) -> Row:
     unit = systemd.state(unit_policy.unit_name(store.name))
     model, port = str(record.get("served_name", "-")), int(record.get("port", 0))
     serving, kv_tokens, load = "no", None, None
-    if unit.is_active and record:
+    whole = "host" in record and bool(port)
+    if unit.is_active and whole:
         api = sglang_api.SglangApi(str(record["host"]), port, store.api_key(current))
         try:
             serving = "yes" if model in api.models(_ANSWER_S) else "another model"
@@ -80,7 +81,7 @@ def _row(store: Store) -> Row:
             serving = serving if serving == "yes" else "not yet"
     return Row(
         name=store.name,
-        release=current if record else "damaged",
+        release=current if whole else "damaged",
         unit=f"{unit.active} ({unit.sub})" if unit.exists else "missing",
         since=unit.since if unit.is_active else "",
         serving=serving,

@@ -27,11 +27,11 @@ from ansible_collections.headroom.serving.plugins.module_utils.sglang_api import
 
 KEY = "s3cr3t-0123456789"
 CALLS: dict[str, Callable[[SglangApi], object]] = {
-    "models": lambda api: api.models(2.0),
-    "complete": lambda api: api.complete("m", "p", 8, 2.0),
-    "embed": lambda api: api.embed("m", "t", 2.0),
-    "server_info": lambda api: api.server_info(2.0),
-    "load": lambda api: api.load(2.0),
+    "models": lambda api: api.models(20.0),
+    "complete": lambda api: api.complete("m", "p", 8, 20.0),
+    "embed": lambda api: api.embed("m", "t", 20.0),
+    "server_info": lambda api: api.server_info(20.0),
+    "load": lambda api: api.load(20.0),
 }
 
 
@@ -131,7 +131,7 @@ def completion(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("status", [200, 401, 404, 500, 503])
 def test_health_is_a_status(server: Server, status: int) -> None:
     server.says(b"", status)
-    assert server.api.health(2.0) == status
+    assert server.api.health(20.0) == status
     assert server.seen[0][:2] == ("GET", "/health")
 
 
@@ -147,12 +147,12 @@ def test_health_is_a_status(server: Server, status: int) -> None:
 )
 def test_models(server: Server, data: Any, models: dict[str, int]) -> None:
     server.says({"object": "list", "data": data})
-    assert server.api.models(2.0) == models
+    assert server.api.models(20.0) == models
 
 
 def test_a_completion_is_greedy_and_of_an_exact_length(server: Server) -> None:
     server.says(completion())
-    assert server.api.complete("m", "The capital", 8, 2.0) == Completion("m", " Paris", 5, 8)
+    assert server.api.complete("m", "The capital", 8, 20.0) == Completion("m", " Paris", 5, 8)
     method, path, headers, body = server.seen[0]
     assert (method, path, headers["Content-Type"]) == ("POST", "/v1/completions", "application/json")
     assert body == {"model": "m", "prompt": "The capital", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
@@ -160,7 +160,7 @@ def test_a_completion_is_greedy_and_of_an_exact_length(server: Server) -> None:
 
 def test_an_embedding_is_its_dimensions(server: Server) -> None:
     server.says({"data": [{"embedding": [0.1] * 384}]})
-    assert server.api.embed("m", "text", 2.0) == 384
+    assert server.api.embed("m", "text", 20.0) == 384
     assert server.seen[0][3] == {"model": "m", "input": "text"}
 
 
@@ -175,7 +175,7 @@ def test_an_embedding_is_its_dimensions(server: Server) -> None:
 )
 def test_load_is_summed_over_the_ranks(server: Server, answer: Any, load: Load) -> None:
     server.says({"loads": answer})
-    assert server.api.load(2.0) == load
+    assert server.api.load(20.0) == load
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_load_is_summed_over_the_ranks(server: Server, answer: Any, load: Load) 
 )
 def test_keys_in_server_info_are_dropped_on_arrival(server: Server, info: dict[str, Any]) -> None:
     server.says({"version": "0.5.14", "max_total_num_tokens": 4096, "max_req_input_len": 4090, **info})
-    kept = server.api.server_info(2.0)
+    kept = server.api.server_info(20.0)
     assert kept == ServerInfo("0.5.14", 4096, 4090)
     assert KEY not in repr(kept) and KEY not in str(vars(kept))
 
@@ -200,13 +200,13 @@ def test_keys_in_server_info_are_dropped_on_arrival(server: Server, info: dict[s
 def test_figures_that_are_none_are_not_shown(server: Server, info: dict[str, Any]) -> None:
     server.says(info)
     with pytest.raises(ApiError) as caught:
-        server.api.server_info(2.0)
+        server.api.server_info(20.0)
     assert KEY not in str(caught.value)
 
 
 def test_server_info_without_figures(server: Server) -> None:
     server.says({"max_total_num_tokens": None})
-    assert server.api.server_info(2.0) == ServerInfo("", 0, 0)
+    assert server.api.server_info(20.0) == ServerInfo("", 0, 0)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -254,7 +254,7 @@ def test_a_refusal_in_the_servers_own_words(server: Server, call: str, status: i
 def test_a_long_refusal_is_cut(server: Server, body: Any) -> None:
     server.says(body, 500)
     with pytest.raises(ApiError) as caught:
-        server.api.models(2.0)
+        server.api.models(20.0)
     assert len(str(caught.value)) < 400
 
 
@@ -295,7 +295,7 @@ def test_an_object_of_another_shape(server: Server, call: str, body: Any) -> Non
 
 @pytest.mark.parametrize("call", [*CALLS, "health"])
 def test_a_server_that_takes_too_long_is_not_a_dead_one(server: Server, call: str) -> None:
-    server.delay_s = 1.5
+    server.delay_s = 8.0
     calls: dict[str, Callable[[SglangApi], object]] = {
         "models": lambda api: api.models(0.2),
         "complete": lambda api: api.complete("m", "p", 1, 0.2),
@@ -307,7 +307,7 @@ def test_a_server_that_takes_too_long_is_not_a_dead_one(server: Server, call: st
     began = time.monotonic()
     with pytest.raises(ApiTimeout, match=r"did not answer within 0\.2 s"):
         calls[call](server.api)
-    assert time.monotonic() - began < 1.2
+    assert time.monotonic() - began < 6
 
 
 def test_a_server_that_accepts_nothing_is_not_a_dead_one() -> None:
@@ -351,7 +351,7 @@ def test_an_answer_that_stops_half_way() -> None:
 def test_what_does_not_speak_http(raw: Callable[[bytes], int], call: str, answer: bytes) -> None:
     api = SglangApi("127.0.0.1", raw(answer))
     with pytest.raises(ApiError) as caught:
-        api.health(2.0) if call == "health" else CALLS[call](api)
+        api.health(20.0) if call == "health" else CALLS[call](api)
     assert not isinstance(caught.value, ApiTimeout)
 
 
@@ -372,7 +372,7 @@ def test_nobody_listens(call: str) -> None:
         closed.bind(("127.0.0.1", 0))
         api = SglangApi("127.0.0.1", closed.getsockname()[1], KEY)
         with pytest.raises(ApiError) as caught:
-            api.health(2.0) if call == "health" else CALLS[call](api)
+            api.health(20.0) if call == "health" else CALLS[call](api)
     assert "refused" in str(caught.value) and KEY not in str(caught.value)
     assert not isinstance(caught.value, ApiTimeout)
 
@@ -385,7 +385,7 @@ def test_a_host_that_does_not_exist() -> None:
 @pytest.mark.parametrize(("key", "header"), [("", None), (KEY, f"Bearer {KEY}")])
 def test_the_key_goes_into_the_header_and_nowhere_else(server: Server, key: str, header: str | None) -> None:
     server.says(completion())
-    SglangApi("127.0.0.1", server.server_port, key).complete("m", "p", 8, 2.0)
+    SglangApi("127.0.0.1", server.server_port, key).complete("m", "p", 8, 20.0)
     _method, path, headers, body = server.seen[0]
     assert headers.get("Authorization") == header
     assert KEY not in path and KEY not in str(body)
@@ -394,7 +394,7 @@ def test_the_key_goes_into_the_header_and_nowhere_else(server: Server, key: str,
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "127.0.0.1", "localhost"])
 def test_a_wildcard_is_asked_over_the_loopback_address(server: Server, host: str) -> None:
     server.says({"data": [{"id": "a"}]})
-    assert SglangApi(host, server.server_port).models(2.0) == {"a": 0}
+    assert SglangApi(host, server.server_port).models(20.0) == {"a": 0}
 
 
 @pytest.mark.parametrize("host", ["::", "::1"])
@@ -405,7 +405,7 @@ def test_over_ipv6(host: str) -> None:
     running = Server6(("::1", 0))
     threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     running.says({"data": [{"id": "a"}]})
-    assert SglangApi(host, running.server_port).models(2.0) == {"a": 0}
+    assert SglangApi(host, running.server_port).models(20.0) == {"a": 0}
     running.shutdown()
     running.server_close()
 
@@ -415,7 +415,7 @@ def test_no_proxy_comes_between(server: Server, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     server.says(b"")
-    assert server.api.health(2.0) == 200
+    assert server.api.health(20.0) == 200
 
 
 def test_a_timeout_is_an_error_of_the_api() -> None:

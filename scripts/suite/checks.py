@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from devnode.names import Clone
 from suite.progress import Progress, Shown
 
 # The one tool that comes from the distribution; ansible-test uses it too.
@@ -183,7 +184,7 @@ def copy_collection(root: Path, target: Path) -> None:
         subprocess.run(["git", *git], cwd=target, capture_output=True, check=True)
 
 
-def _ansible_test(context: Context, name: str, *arguments: str) -> tuple[int, str, Path]:
+def _ansible_test(context: Context, name: str, *arguments: str) -> tuple[int, str]:
     """Run ansible-test on a copy of the collection, in a home of its own."""
     tree = context.cache / "ansible_collections" / "headroom" / "serving"
     home = context.cache / "home"
@@ -192,8 +193,7 @@ def _ansible_test(context: Context, name: str, *arguments: str) -> tuple[int, st
     command = [context.tool("ansible-test"), *arguments, "--python", _python_version(), "--color", "no"]
     # It makes a dozen environments; what pip says about them would bury what the tests say.
     quiet = {"PIP_QUIET": "1", "PIP_PROGRESS_BAR": "off"}
-    status, output = context.progress.run(name, command, tree, context.env(HOME=str(home), **quiet))
-    return status, output, tree
+    return context.progress.run(name, command, tree, context.env(HOME=str(home), **quiet))
 
 
 def _python_version() -> str:
@@ -214,7 +214,8 @@ def _lay_pip_bootstrap(context: Context, home: Path) -> None:
 
 
 def _sanity(context: Context) -> Outcome:
-    status, output, _tree = _ansible_test(context, "sanity", "sanity", "--local", "--requirements")
+    with Clone(context.root).locked("ansible-test"):
+        status, output = _ansible_test(context, "sanity", "sanity", "--local", "--requirements")
     return sanity_outcome(status, output)
 
 
@@ -229,9 +230,10 @@ def sanity_outcome(status: int, output: str) -> Outcome:
 
 def _units(context: Context) -> Outcome:
     reports = context.cache / "ansible_collections/headroom/serving/tests/output/junit"
-    shutil.rmtree(reports, ignore_errors=True)
-    status, output, _tree = _ansible_test(context, "units", "units", "tests/unit/plugins/", "--venv")
-    return counted(sorted(reports.glob("*.xml")), status, output)
+    with Clone(context.root).locked("ansible-test"):
+        shutil.rmtree(reports, ignore_errors=True)
+        status, output = _ansible_test(context, "units", "units", "tests/unit/plugins/", "--venv")
+        return counted(sorted(reports.glob("*.xml")), status, output)
 
 
 def _demo(context: Context) -> Outcome:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -43,10 +42,7 @@ class Progress:
         self._started = time.monotonic()
         self._lock = threading.Lock()
         self._at_work: list[_Running] = []
-
-    def forget_logs(self) -> None:
-        """Remove the logs of the run before."""
-        shutil.rmtree(self._logs, ignore_errors=True)
+        self._begun: set[str] = set()
 
     def say(self, text: str, output: str = "") -> None:
         """Print one line with the seconds since the run began and, below it, what a tool said."""
@@ -71,7 +67,10 @@ class Progress:
                 of the output is, so that nobody has to guess whether it hangs.
         """
         self._logs.mkdir(parents=True, exist_ok=True)
-        with (self._logs / f"{name}.log").open("a", encoding="utf-8") as log:
+        with self._lock:
+            mode = "a" if name in self._begun else "w"
+            self._begun.add(name)
+        with (self._logs / f"{name}.log").open(mode, encoding="utf-8") as log:
             log.write(f"$ {' '.join(command)}\n")
             process = subprocess.Popen(
                 command,

@@ -52,7 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_all(context: Context, checks: Sequence[Check]) -> dict[str, Outcome]:
     """Run checks, light ones beside each other, the others one by one; all of them, whatever fails."""
     context.cache.mkdir(parents=True, exist_ok=True)
-    context.progress.forget_logs()
     light = [check for check in checks if check.light]
     pool = ThreadPoolExecutor(_BESIDE_EACH_OTHER)
     try:

@@ -132,7 +132,12 @@ def test_output_is_shown_as_it_comes_and_kept(context: Context, capsys: pytest.C
     assert status == 3
     assert sorted(output.splitlines()) == ["''", "one", "two"]
     assert [line.split(" s] ")[1] for line in capsys.readouterr().out.splitlines()] == ["tool: TWO"]
-    assert "one\n" in (context.root / "logs" / "tool.log").read_text("utf-8")
+    log = context.root / "logs" / "tool.log"
+    assert "one\n" in log.read_text("utf-8")
+    context.progress.run("tool", [sys.executable, "-c", "print('again')"], context.root, context.env())
+    assert {"one", "again"} <= set(log.read_text("utf-8").splitlines()), "one run, one log"
+    Progress(context.root / "logs").run("tool", [sys.executable, "-c", ""], context.root, context.env())
+    assert "one\n" not in log.read_text("utf-8"), "the next run begins anew"
 
 
 def test_a_silent_command_is_spoken_for(

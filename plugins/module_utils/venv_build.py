@@ -32,6 +32,19 @@ _VERIFY_TIMEOUT_S = 600
 _NICENESS = 10
 # Variables of the caller that decide how an index is reached; a transient unit does not inherit them.
 _NETWORK = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir", "requests_ca_bundle")
+# Files come on standard input; now and then the number of those that are done goes to standard output. What does not
+# compile is left as it is: packages ship such files as test data.
+_COMPILE = """
+import sys
+from compileall import compile_file
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+files = sys.stdin.read().splitlines()
+with ProcessPoolExecutor() as pool:
+    for done, _ok in enumerate(pool.map(partial(compile_file, quiet=2), files, chunksize=32), 1):
+        if done % 100 == 0:
+            print(done, flush=True)
+"""
 _ENGINE_CHECK = "import json, sglang; print(json.dumps({'version': sglang.__version__}))"
 _TOOLS_CHECK = (
     "import json, psutil, pynvml, huggingface_hub, hf_xet; from importlib.metadata import version; "
@@ -97,6 +110,8 @@ def run(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
         else:
             progress(f"{work.what} was installed meanwhile")
         work.store.switch(work.name, work.id)
+        if work.store.kind == "tools":
+            _remove_other_tools(work)
     version = record.get("version")
     resolved = {work.name: work.store.resolve(work.id, version)}
     return {"changed": True, "version": version, "resolved": resolved, "msg": f"installed {work.what}"}
@@ -105,6 +120,14 @@ def run(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
 def decoded(files: Mapping[str, str]) -> dict[str, bytes]:
     """Return the files of a shim as they were sent."""
     return {path: base64.b64decode(content) for path, content in files.items()}
+
+
+def _remove_other_tools(work: Work) -> None:
+    """Remove the tools of older locks, which nothing names; one that a job still runs from goes the next time."""
+    running = engine_store.running_from(work.store.directory)
+    for item in work.store.installed():
+        if item.id != work.id and item.id not in running:
+            work.store.remove(item.id)
 
 
 def one_reason(text: str) -> str:
@@ -190,6 +213,10 @@ class _Builder:
         return self.scratch / "wheels"
 
     @property
+    def _output(self) -> Path:
+        return self.scratch / "output"
+
+    @property
     def _site_packages(self) -> Path:
         found = sorted((self.venv / "lib").glob("python*/site-packages"))
         return found[0]
@@ -247,16 +274,14 @@ class _Builder:
             draft.replace(target)
 
     def _compile(self) -> None:
-        sources = sum(1 for _path in self._site_packages.rglob("*.py"))
-        self.progress(f"compiling {sources} files on {os.cpu_count() or 1} processors")
+        files = sorted(str(path) for path in self._site_packages.rglob("*.py"))
+        self.progress(f"compiling {len(files)} files on {os.cpu_count() or 1} processors")
 
         def seen() -> str:
-            compiled = sum(1 for _path in self._site_packages.rglob("*.pyc"))
-            return f"compiling: {compiled} of {sources} files"
+            done = self._output.read_text(encoding="utf-8").split()
+            return f"compiling: {done[-1] if done else 0} of {len(files)} files"
 
-        # Its exit status tells of files that are no Python of this version; packages ship such test data.
-        command = [str(self.python), "-I", "-m", "compileall", "-qq", "-j0", str(self._site_packages)]
-        self._run(command, dict(os.environ), seen, check=False)
+        self._run([str(self.python), "-I", "-c", _COMPILE], dict(os.environ), seen, "\n".join(files))
 
     def _verify(self) -> str:
         """Import the venv as the account that will use it, in a home and a temporary directory of its own."""
@@ -290,16 +315,18 @@ class _Builder:
         return str(json.loads(done.stdout.strip().splitlines()[-1])["version"])
 
     def _run(
-        self, command: Sequence[str], environment: Mapping[str, str], seen: Callable[[], str], check: bool = True
+        self, command: Sequence[str], environment: Mapping[str, str], seen: Callable[[], str], given: str = ""
     ) -> None:
-        """Run a command, telling what can be seen of it every few seconds.
+        """Run a command with `given` on its standard input, telling what can be seen of it every few seconds.
 
         Raises:
             HeadroomError: With the command's own reason, if it fails.
         """
-        with (self.scratch / "output").open("w+", encoding="utf-8", errors="replace") as output:
+        source = self.scratch / "input"
+        source.write_text(given, encoding="utf-8")
+        with self._output.open("w", encoding="utf-8") as output, source.open(encoding="utf-8") as stdin:
             process = subprocess.Popen(
-                command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                command, env=dict(environment), stdin=stdin, stdout=output, stderr=subprocess.STDOUT
             )
             while True:
                 try:
@@ -307,10 +334,9 @@ class _Builder:
                     break
                 except subprocess.TimeoutExpired:
                     self.progress(seen())
-            output.seek(0)
-            if check and process.returncode != 0:
-                reason = one_reason(output.read()) or f"{Path(command[0]).name} ended with {process.returncode}"
-                raise self._failed(reason)
+        if process.returncode != 0:
+            said = self._output.read_text(encoding="utf-8", errors="replace")
+            raise self._failed(one_reason(said) or f"{Path(command[0]).name} ended with {process.returncode}")
 
     def _failed(self, reason: str) -> HeadroomError:
         return refusal(

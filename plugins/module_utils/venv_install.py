@@ -84,7 +84,8 @@ def _work(params: Mapping[str, Any], lock: Lock, interpreter: Interpreter, wante
         "name": params["name"],
         "origin": origin,
         "lock_text": params["lock_text"],
-        "packages": len(lock.requirements),
+        # Where the wheels are known, requirements whose markers exclude this node are not counted.
+        "packages": len(params["wheels"] or {}) or len(lock.requirements),
         "python": params["python"],
         "index_url": params["index_url"] or "",
         "find_links": params["wheelhouse_on_node"] or "",

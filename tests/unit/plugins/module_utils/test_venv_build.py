@@ -181,6 +181,25 @@ def test_a_half_directory_is_rebuilt(tmp_path: Path, house: tuple[Path, str]) ->
     assert lines[0].startswith("removing what an interrupted installation left in ")
 
 
+def test_what_does_not_compile_is_no_failure(tmp_path: Path, house: tuple[Path, str]) -> None:
+    directory, lock = house
+    lock += wheel(directory, "old", "1.0", {"old.py": "print 'of Python 2'\n"})
+    answer, _lines = install(options(tmp_path / "root", directory, lock))
+    compiled = sorted(path.name for path in Store(tmp_path / "root", "tools").venv(answer["id"]).rglob("*.pyc"))
+    assert [name for name in compiled if name.startswith(("old.", "uv_stand_in."))] == [
+        f"uv_stand_in.{sys.implementation.cache_tag}.pyc"
+    ]
+
+
+def test_tools_of_an_older_lock_go(tmp_path: Path, house: tuple[Path, str]) -> None:
+    directory, lock = house
+    store = Store(tmp_path / "root", "tools")
+    install(options(tmp_path / "root", directory, lock))
+    newer = lock + wheel(directory, "more", "1.0", {"more.py": ""})
+    answer, _lines = install(options(tmp_path / "root", directory, newer))
+    assert [item.id for item in store.installed()] == [answer["id"]] == [store.target("tools")]
+
+
 @pytest.mark.parametrize("spoilt", ["hash", "missing", "import"])
 def test_what_does_not_install_leaves_all_as_it_was(tmp_path: Path, house: tuple[Path, str], spoilt: str) -> None:
     directory, lock = house

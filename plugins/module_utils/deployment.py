@@ -185,7 +185,11 @@ def _render(
         model_path=instance.model_path,
     )
     mac = release.credential_mac(settings.root, credentials, create=not check_mode)
-    release_id = release.identify(unit_policy.settings(inputs), engine["id"], model.digest, mac)
+    release_id = (
+        release.UNSALTED
+        if mac == release.UNSALTED
+        else release.identify(unit_policy.settings(inputs), engine["id"], model.digest, mac)
+    )
     if credentials:
         # Only now is the directory known: its name is the id, which is a hash over everything else.
         inputs = replace(inputs, argv=_argv(instance, venv, store.path(release_id)))

@@ -116,6 +116,13 @@ _KINDS = (
         "Two instances of a node that are meant to run ask for the same TCP port.",
     ),
     FindingKind(
+        "instance.gpu_shared",
+        "warn",
+        "Two instances on one GPU",
+        "Two instances of a node that are meant to run may use the same GPU. That can be meant, with a "
+        "mem-fraction-static for each that leaves room for the other; otherwise the second one dies of memory.",
+    ),
+    FindingKind(
         "instance.port_taken",
         "refuse",
         "Port held by another process",

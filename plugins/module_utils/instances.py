@@ -199,6 +199,7 @@ def _is_loopback(host: str) -> bool:
 def _collisions(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
     findings: list[Finding] = []
     names: dict[Any, int] = {}
+    runs: list[tuple[int, Mapping[str, Any]]] = []
     ports: dict[int, tuple[int, Any]] = {}
     for index, entry in enumerate(entries):
         name = entry.get("name")
@@ -210,6 +211,9 @@ def _collisions(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
             findings.append(finding("instance.name_duplicate", text, "Give each instance of a node its own name."))
         if (entry.get("state") or "started") != "started":
             continue
+        if first == index:
+            findings += _shared_gpus(runs, index, entry)
+            runs.append((index, entry))
         port = _port(entry)
         owner, owner_name = ports.setdefault(port, (index, name))
         if owner != index and owner_name != name:
@@ -218,3 +222,25 @@ def _collisions(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
             free = next(number for number in [*range(port + 1, 65536), *range(1024, 65536)] if number not in taken)
             findings.append(finding("instance.port_duplicate", text, f"{free} is used by no instance of this node."))
     return findings
+
+
+def _shared_gpus(
+    others: Sequence[tuple[int, Mapping[str, Any]]], index: int, entry: Mapping[str, Any]
+) -> list[Finding]:
+    """Compare an instance with those before it; no `gpus` means all of them, and `device: cpu` none."""
+    for other_index, other in others:
+        if any((one.get("args") or {}).get("device") == "cpu" for one in (entry, other)):
+            continue
+        here, there = entry.get("gpus"), other.get("gpus")
+        if here == [] or there == []:
+            continue
+        if here is not None and there is not None and not set(map(int, here)) & set(map(int, there)):
+            continue
+        both = "all" if here is None or there is None else str(sorted(set(map(int, here)) & set(map(int, there))))
+        text = (
+            f"{SETTING}[{index}] ({entry['name']}).gpus and {SETTING}[{other_index}] ({other['name']}).gpus share "
+            f"{'GPUs, as one of them may use all' if both == 'all' else f'the GPUs {both}'}."
+        )
+        cure = "Give each its own GPUs, or each a mem-fraction-static that leaves room for the other."
+        return [finding("instance.gpu_shared", text, cure)]
+    return []

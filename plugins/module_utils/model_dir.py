@@ -66,6 +66,10 @@ def inspect(where: str, path: str, user: str) -> tuple[ModelDir | None, list[Fin
         return None, [
             finding("model.no_config", f"{where}: {path}/config.json is no JSON object.", "Copy the model again.")
         ]
+    lost = _lost_link(root)
+    if lost:
+        cure = "Fetch the file again, or copy the model with 'cp -L' from where its links still lead somewhere."
+        return None, [finding("model.missing", f"{where}: {lost} is a link to a file that is not there.", cure)]
     files = _files(root)
     paths = {root / name for name, _size in files}
     folders = {parent for path in paths for parent in path.parents if parent == root or root in parent.parents}
@@ -90,6 +94,17 @@ def _files(root: Path) -> list[tuple[str, int]]:
             if not name.startswith(".") and path.is_file():
                 found.append((str(path.relative_to(root)), path.stat().st_size))
     return sorted(found)
+
+
+def _lost_link(root: Path) -> str:
+    """Return a link that leads nowhere, such as into a download cache that was pruned; SGLang would load without it."""
+    for directory, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in sorted(names):
+            path = Path(directory, name)
+            if not name.startswith(".") and path.is_symlink() and not path.exists():
+                return str(path)
+    return ""
 
 
 def _unreadable(user: str, paths: list[str]) -> str:

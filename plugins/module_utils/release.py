@@ -32,6 +32,8 @@ CURRENT = "current"
 LAST_GOOD = "last_good"
 CREDENTIALS = "credentials.yaml"
 LAUNCHER = "launch.py"
+# In place of a digest that only a real run can compute, and of the id that depends on it.
+UNSALTED = "new"
 
 
 @dataclass(frozen=True)
@@ -176,14 +178,17 @@ def credential_mac(root: Path, credentials: str, create: bool) -> str:
     Args:
         root: Root directory of the instances; the salt lies there, readable by root only.
         credentials: The text that holds the keys.
-        create: Whether a missing salt may be made; without one (check mode on a new node) the digest is a placeholder.
+        create: Whether a missing salt may be made.
+
+    Returns:
+        The digest; UNSALTED if there is no salt and none may be made (check mode on a new node).
     """
     if not credentials:
         return ""
     path = root / "salt"
     if not path.exists():
         if not create:
-            return "new"
+            return UNSALTED
         _make_passable(root)
         draft = root / f".salt.{secrets.token_hex(4)}"
         _write(draft, secrets.token_hex(32), 0o600)

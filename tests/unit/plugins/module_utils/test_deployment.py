@@ -309,8 +309,9 @@ def test_keys_reach_the_server_by_a_file_alone(settings: Settings, keys: dict[st
 
 
 def test_check_mode_on_a_new_node_writes_nothing(settings: Settings) -> None:
-    render(settings, check_mode=True, api_key=KEY)
+    wanted = render(settings, check_mode=True, api_key=KEY)
     assert not settings.root.exists()
+    assert wanted.id == "new", "an id that a real run will not have must not be shown"
 
 
 def test_an_engine_that_this_run_installs_counts_in_check_mode(settings: Settings) -> None:

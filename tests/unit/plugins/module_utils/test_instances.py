@@ -361,7 +361,7 @@ def test_what_does_not_run_still_needs_a_good_name(state: str) -> None:
     ],
 )
 def test_collisions(entries: list[tuple[str, Any, str]], expected: list[tuple[str, int, int]]) -> None:
-    given = [entry(name=name, port=port, state=state) for name, port, state in entries]
+    given = [entry(name=name, port=port, state=state, gpus=[]) for name, port, state in entries]
     _wanted, found = instances.normalise(given)
     assert [item.id for item in found] == [kind for kind, _second, _first in expected]
     for item, (_kind, second, first) in zip(found, expected, strict=True):
@@ -378,12 +378,13 @@ def test_collisions(entries: list[tuple[str, Any, str]], expected: list[tuple[st
     ],
 )  # fmt: skip
 def test_a_port_is_proposed_that_no_instance_has(ports: list[int], free: int) -> None:
-    _wanted, found = instances.normalise([entry(name=f"n{index}", port=port) for index, port in enumerate(ports)])
+    given = [entry(name=f"n{index}", port=port, gpus=[index]) for index, port in enumerate(ports)]
+    _wanted, found = instances.normalise(given)
     assert [item.suggestion for item in found] == [f"{free} is used by no instance of this node."]
 
 
 def test_ports_that_are_none_and_the_same() -> None:
-    _wanted, found = instances.normalise([entry(name="a", port=70000), entry(name="b", port=70000)])
+    _wanted, found = instances.normalise([entry(name="a", port=70000, gpus=[0]), entry(name="b", port=70000, gpus=[1])])
     assert [item.id for item in found] == ["settings.invalid", "settings.invalid", "instance.port_duplicate"]
 
 
@@ -393,7 +394,8 @@ def test_names_that_are_none_and_the_same_are_not_also_duplicates() -> None:
 
 
 def test_each_finding_names_its_entry_and_good_ones_are_kept() -> None:
-    wanted, found = instances.normalise([entry(), entry(name="b", port=0), entry(name="c", port=3, model_path="")])
+    bad = [entry(name="b", port=0, gpus=[1]), entry(name="c", port=3, model_path="", gpus=[2])]
+    wanted, found = instances.normalise([entry(gpus=[0]), *bad])
     assert [item.name for item in wanted] == ["a"]
     assert [item.message.split(".")[0].split(" has")[0] for item in found] == [
         "sglang_server_instances[1] (b)",
@@ -410,3 +412,31 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 
 def test_no_instances_at_all() -> None:
     assert instances.normalise([]) == ([], [])
+
+
+CPU = {"device": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        pytest.param({}, {}, "may use all", id="neither says which"),
+        pytest.param({"gpus": [0]}, {}, "may use all", id="one may use all"),
+        pytest.param({"gpus": [0, 1]}, {"gpus": [1, 2]}, "[1]", id="one in common"),
+        pytest.param({"gpus": ["0", "1"]}, {"gpus": [1]}, "[1]", id="as text"),
+        pytest.param({"gpus": [0, 1]}, {"gpus": [2, 3]}, "", id="none in common"),
+        pytest.param({"gpus": []}, {}, "", id="one uses none"),
+        pytest.param({"args": CPU}, {}, "", id="one runs on the CPU"),
+        pytest.param({"args": CPU}, {"args": CPU}, "", id="both run on the CPU"),
+        pytest.param({"state": "stopped"}, {}, "", id="one does not run"),
+        pytest.param({}, {"state": "absent"}, "", id="one goes away"),
+    ],
+)
+def test_instances_that_share_gpus(first: dict[str, Any], second: dict[str, Any], shared: str) -> None:
+    given = [entry(name="a", port=1001, **first), entry(name="b", port=1002, **second)]
+    _wanted, found = instances.normalise(given)
+    assert [item.id for item in found] == (["instance.gpu_shared"] if shared else [])
+    for item in found:
+        assert item.verdict == "warn", "whether both fit is a question of their sizes"
+        assert shared in item.message
+        assert "(a)" in item.message and "(b)" in item.message

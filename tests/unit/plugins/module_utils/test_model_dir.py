@@ -177,6 +177,25 @@ def test_links_to_files_count_as_files(model: Path) -> None:
     assert inspect(model) == before
 
 
+@pytest.mark.parametrize("name", ["model-00001-of-00002.safetensors", "tokenizer.json", "sub/part.safetensors"])
+def test_a_link_to_nothing_is_named(model: Path, name: str) -> None:
+    (model / name).parent.mkdir(exist_ok=True)
+    (model / name).unlink(missing_ok=True)
+    (model / name).symlink_to(model.parent / "pruned")
+    kind, message, suggestion = refused(model)
+    assert kind == "model.missing"
+    assert name in message
+    assert suggestion
+
+
+def test_hidden_links_to_nothing_are_no_part_of_a_model(model: Path) -> None:
+    before = inspect(model)
+    (model / ".cache").mkdir()
+    (model / ".cache" / "lock").symlink_to("nothing")
+    (model / ".nfs1").symlink_to("nothing")
+    assert inspect(model) == before
+
+
 @pytest.mark.parametrize("path", ["model", "./model", "../model", "", "~/model", "org/name"])
 def test_a_path_that_is_not_absolute(path: str) -> None:
     assert refused(path) == ("model.missing", f"{WHERE} {path!r} is not an absolute path.", "Give the full path.")

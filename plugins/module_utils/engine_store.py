@@ -32,6 +32,10 @@ _DOOMED = ".removing-"
 _TELL_EVERY_S = 5.0
 
 
+class Busy(HeadroomError):
+    """The store is held by another process."""
+
+
 @dataclass(frozen=True)
 class Installed:
     """A directory of the store; `installed_at` in seconds since the epoch, None where it is only half there."""
@@ -93,10 +97,10 @@ class Store:
         except OSError:
             return None
 
-    def named(self) -> set[str]:
-        """Return the ids that links point to."""
+    def names(self) -> dict[str, str]:
+        """Return the links by name, each with the id that it points to."""
         links = [self.directory / "current"] if self.kind == "tools" else _entries(self.directory / "names")
-        return {path.readlink().name for path in links if path.is_symlink()}
+        return {path.name: path.readlink().name for path in links if path.is_symlink() and path.name[0] != "."}
 
     def installed(self) -> list[Installed]:
         """Return all directories of venvs, half ones included."""
@@ -132,8 +136,12 @@ class Store:
                 shutil.rmtree(path, ignore_errors=True)
 
     @contextmanager
-    def locked(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """Hold the store for changes; while another process does, wait and tell so every few seconds."""
+    def locked(self, tell: Callable[[str], None], patience_s: float = float("inf")) -> Iterator[None]:
+        """Hold the store for changes; while another process does, wait and tell so every few seconds.
+
+        Raises:
+            Busy: If the other process still holds it after `patience_s` seconds.
+        """
         self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         with (self.directory / ".lock").open("a+", encoding="utf-8") as stream:
             started, told = time.monotonic(), float("-inf")
@@ -143,9 +151,11 @@ class Store:
                     break
                 except BlockingIOError:
                     now = time.monotonic()
+                    stream.seek(0)
+                    holder = stream.read().strip() or "unknown"
+                    if now - started >= patience_s:
+                        raise Busy(f"another installation is at work on this node (process {holder})") from None
                     if now - told >= _TELL_EVERY_S:
-                        stream.seek(0)
-                        holder = stream.read().strip() or "unknown"
                         tell(f"waiting for another installation on this node (process {holder}), {now - started:.0f} s")
                         told = now
                     time.sleep(0.2)

@@ -92,7 +92,9 @@ def probe(params: Mapping[str, Any]) -> dict[str, Any]:
     ]
     if full:
         # Names that are about to move keep their present engines until they have moved.
-        todo["prune"] = engine_prune.doomed(store, Path(params["instances"]), int(params["keep_unused"]))
+        listed = [item["name"] for item in engines]
+        found = engine_prune.unused(store, Path(params["instances"]), int(params["keep_unused"]), listed)
+        todo["prune"] = found.engines + found.names
     return {
         "distribution": row.title if row is not None else release.get("PRETTY_NAME", ""),
         "package_manager": manager,

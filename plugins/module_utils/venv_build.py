@@ -196,8 +196,6 @@ class _Builder:
         """Build the venv and return the version that it reports."""
         lock = self.work.store.path(self.work.id) / engine_store.LOCK_COPY
         lock.write_text(self.work.lock_text, encoding="utf-8")
-        if self.work.wheels:
-            wheel_store.link_set(wheel_store.DEFAULT, self.work.wheels, self._wheels)
         with _timed(self.spent, "install"):
             self._install(lock)
         # uv leaves its lock there for everybody to write.
@@ -207,10 +205,6 @@ class _Builder:
             self._compile()
         with _timed(self.spent, "verify"):
             return self._verify()
-
-    @property
-    def _wheels(self) -> Path:
-        return self.scratch / "wheels"
 
     @property
     def _output(self) -> Path:
@@ -224,7 +218,9 @@ class _Builder:
     def _source(self) -> list[str]:
         """Options that pip and uv share; an index goes by the environment, which other users can't read."""
         if self.work.wheels:
-            return ["--no-index", f"--find-links={self._wheels}"]
+            # Each wheel by its place in the store: uv's cache knows a wheel by its path, and these never change.
+            places = sorted(str(wheel_store.DEFAULT / digest) for digest in self.work.wheels)
+            return ["--no-index", *(f"--find-links={place}" for place in places)]
         if self.work.find_links:
             return ["--no-index", f"--find-links={self.work.find_links}"]
         return []

@@ -61,14 +61,6 @@ def unpack(store: Path, archive: Path, wheels: Mapping[str, str], sizes: Mapping
     return done
 
 
-def link_set(store: Path, wheels: Mapping[str, str], directory: Path) -> None:
-    """Make a flat directory of links to these wheels, as installers expect one."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(mode=0o755, parents=True)
-    for digest, filename in wheels.items():
-        (directory / filename).symlink_to(store / digest / filename)
-
-
 def remove_unused(store: Path, used: Collection[str], older_than_s: float = 3600.0) -> list[str]:
     """Remove the wheels whose digests are not in `used` and return them.
 

@@ -10,6 +10,7 @@ version_added: "0.1.0"
 author: headroom.serving contributors (@headroom-serving)
 description:
   - Removes engines that no name, no release and no process uses, but for the newest ones up to a number.
+  - Names that are not listed any more are removed first. While an installation is at work on the node nothing is done.
   - With them go what interrupted installations left, the copied wheels that only they needed, and the installer's
     cache.
 attributes:
@@ -28,6 +29,10 @@ options:
     description: Directory whose releases keep their engines.
     type: path
     default: /var/lib/headroom/instances
+  names:
+    description: Names of engines that stay; without it all do.
+    type: list
+    elements: str
   keep:
     description: How many engines that nothing uses are kept.
     type: int
@@ -42,7 +47,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 removed:
-  description: Ids of the engines that were removed.
+  description: Ids of the engines and names that were removed.
   returned: success
   type: list
   elements: str
@@ -63,14 +68,14 @@ def main() -> None:
             "root": {"type": "path", "default": "/opt/headroom"},
             "instances": {"type": "path", "default": "/var/lib/headroom/instances"},
             "keep": {"type": "int", "default": 1},
+            "names": {"type": "list", "elements": "str"},
         },
         supports_check_mode=True,
     )
     args = module.params
+    root, instances = Path(args["root"]), Path(args["instances"])
     try:
-        module.exit_json(
-            **engine_prune.prune(Path(args["root"]), Path(args["instances"]), args["keep"], module.check_mode)
-        )
+        module.exit_json(**engine_prune.prune(root, instances, args["keep"], args["names"], module.check_mode))
     except HeadroomError as error:
         module.fail_json(msg=str(error))
 

@@ -245,6 +245,8 @@ def test_a_shim_makes_another_engine(runtime: Runtime) -> None:
     assert runtime.node.sh(f"{found['python']} -c '{check}'") == "43 of the shim"
     # A file of the shim that replaces one of a wheel must not reach the other engines through the shared cache.
     plain = resolved(runtime.good(runtime.engines.engine("0.1")))["default"]["python"]
+    # This run did not list `other` any more.
+    assert runtime.node.sh(f"ls {NAMES}") == "default"
     assert runtime.node.sh(f"{plain} -c 'import helper; print(helper.answer)'") == "42"
 
 
@@ -394,10 +396,10 @@ def test_unused_engines_are_pruned_to_a_number(runtime: Runtime) -> None:
     before = runtime.installed()
     told = runtime.good(engines.engine("1.4"), options=("--check", "--diff"))
     assert told.recap(node.name)["changed"] == 1 and runtime.installed() == before
-    # 1.4 is named, 1.1 has a release, one unused one is kept: the newest, 1.3. `other` still has its name.
+    # 1.4 is named, 1.1 has a release, one unused one is kept: the newest, 1.3.
     run = runtime.good(engines.engine("1.4"))
     assert run.recap(node.name)["changed"] == 1
-    assert runtime.installed() == {versions[version] for version in ("1.1", "1.3", "1.4")} | {runtime.target("other")}
+    assert runtime.installed() == {versions[version] for version in ("1.1", "1.3", "1.4")}
     assert runtime.good(engines.engine("1.4")).recap(node.name)["changed"] == 0
 
     python = f"{ROOT}/engines/{versions['1.3']}/venv/bin/python"
@@ -406,7 +408,7 @@ def test_unused_engines_are_pruned_to_a_number(runtime: Runtime) -> None:
     assert versions["1.3"] in runtime.installed(), "a running process keeps its engine"
     node.sh("systemctl stop t-holder")
     runtime.good(engines.engine("1.4"), sglang_runtime_keep_unused_engines=0)
-    assert runtime.installed() == {versions["1.1"], versions["1.4"], runtime.target("other")}
+    assert runtime.installed() == {versions["1.1"], versions["1.4"]}
     assert node.sh(f"{ROOT}/engines/{versions['1.4']}/venv/bin/python -c 'import helper; print(helper.answer)'") == "42"
 
 

@@ -85,7 +85,7 @@ def test_links_switch_in_one_step(store: Store) -> None:
         assert store.target("default") == venv_id
         assert store.link("default").resolve() == store.path(venv_id)
     store.switch("other", IDS[0])
-    assert store.named() == {IDS[0], IDS[1]}
+    assert store.names() == {"default": IDS[1], "other": IDS[0]}
     assert sorted(path.name for path in (store.directory / "names").iterdir()) == ["default", "other"]
 
 
@@ -94,7 +94,7 @@ def test_tools_have_one_link_beside_the_venvs(tmp_path: Path) -> None:
     make(store, IDS[0], 1.0)
     store.switch("tools", IDS[0])
     assert (tmp_path / "tools" / "current").readlink() == Path(IDS[0])
-    assert store.named() == {IDS[0]}
+    assert store.names() == {"current": IDS[0]}
     assert store.venv(IDS[0]) == store.path(IDS[0])
 
 
@@ -127,7 +127,7 @@ def test_a_release_that_cannot_be_read_forbids_pruning(tmp_path: Path, store: St
     make(store, IDS[0], 1.0)
     release(tmp_path, "a", "r1", content)
     with pytest.raises(HeadroomError, match="no engine is removed"):
-        engine_prune.prune(store.root, tmp_path, 0, check_mode=False)
+        engine_prune.prune(store.root, tmp_path, 0, None, check_mode=False)
     assert store.installed() == [Installed(IDS[0], 1.0)]
 
 
@@ -140,22 +140,35 @@ def test_a_running_process_keeps_its_engine(store: Store, tmp_path: Path) -> Non
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "up\n"
         assert engine_store.running_from(store.directory) == {IDS[1]}
-        assert engine_prune.prune(store.root, tmp_path, 0, check_mode=False)["removed"] == [IDS[0], IDS[2]]
+        assert engine_prune.prune(store.root, tmp_path, 0, None, check_mode=False)["removed"] == [IDS[0], IDS[2]]
         process.communicate("", timeout=10)
-    assert engine_prune.prune(store.root, tmp_path, 0, check_mode=False)["removed"] == [IDS[1]]
+    assert engine_prune.prune(store.root, tmp_path, 0, None, check_mode=False)["removed"] == [IDS[1]]
 
 
 def test_check_mode_tells_and_removes_nothing(store: Store, tmp_path: Path) -> None:
     make(store, IDS[0], 1.0)
     make(store, IDS[1], 2.0)
-    answer = engine_prune.prune(store.root, tmp_path, 1, check_mode=True)
+    answer = engine_prune.prune(store.root, tmp_path, 1, None, check_mode=True)
     assert answer == {
         "changed": True,
         "removed": [IDS[0]],
         "diff": {"before": f"{IDS[0]}\n{IDS[1]}\n", "after": f"{IDS[1]}\n"},
     }
     assert len(store.installed()) == 2
-    assert engine_prune.prune(tmp_path / "absent", tmp_path, 0, check_mode=False) == {"changed": False, "removed": []}
+    absent = tmp_path / "absent"
+    assert engine_prune.prune(absent, tmp_path, 0, None, check_mode=False) == {"changed": False, "removed": []}
+
+
+def test_names_that_are_not_listed_go_with_their_engines(store: Store, tmp_path: Path) -> None:
+    for index, name in enumerate(["default", "old"]):
+        make(store, IDS[index], float(index))
+        store.switch(name, IDS[index])
+    assert engine_prune.prune(store.root, tmp_path, 0, ["default", "old"], check_mode=False)["removed"] == []
+    told = engine_prune.prune(store.root, tmp_path, 0, ["default"], check_mode=True)
+    assert told["diff"]["after"] == f"{IDS[0]}\ndefault -> {IDS[0]}\n" and "old" in store.names()
+    assert engine_prune.prune(store.root, tmp_path, 1, ["default"], check_mode=False)["removed"] == ["old"]
+    assert store.names() == {"default": IDS[0]} and len(store.installed()) == 2
+    assert engine_prune.prune(store.root, tmp_path, 0, ["default"], check_mode=False)["removed"] == [IDS[1]]
 
 
 def _hold(root: str, ready: multiprocessing.synchronize.Event, go: multiprocessing.synchronize.Event) -> None:
@@ -182,3 +195,18 @@ def test_a_second_installer_waits_and_says_so(store: Store) -> None:
     holder.join(10)
     assert lines == [f"waiting for another installation on this node (process {holder.pid}), 0 s"]
     assert 0 < waited < 20
+
+
+def test_nothing_is_pruned_while_an_installation_is_at_work(store: Store, tmp_path: Path) -> None:
+    make(store, IDS[0], None)
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Event(), context.Event()
+    holder = context.Process(target=_hold, args=(str(store.root), ready, go))
+    holder.start()
+    assert ready.wait(30)
+    answer = engine_prune.prune(store.root, tmp_path, 0, None, check_mode=False)
+    go.set()
+    holder.join(10)
+    message = f"another installation is at work on this node (process {holder.pid}); nothing was removed"
+    assert answer == {"changed": False, "removed": [], "msg": message}
+    assert engine_prune.prune(store.root, tmp_path, 0, None, check_mode=False)["removed"] == [IDS[0]]

@@ -70,13 +70,6 @@ def test_a_stranger_in_the_archive_is_refused(tmp_path: Path) -> None:
         wheel_store.unpack(tmp_path / "store", tmp_path / "batch.tar", {}, {})
 
 
-def test_a_set_is_a_flat_directory_of_links(tmp_path: Path) -> None:
-    _whole, names = send(tmp_path, {"small.whl": SMALL, "large.whl": LARGE})
-    wheel_store.link_set(tmp_path / "store", names, tmp_path / "set")
-    assert sorted(path.name for path in (tmp_path / "set").iterdir()) == ["large.whl", "small.whl"]
-    assert (tmp_path / "set" / "large.whl").read_bytes() == LARGE
-
-
 def test_only_old_unused_wheels_go(tmp_path: Path) -> None:
     store = tmp_path / "store"
     _whole, names = send(tmp_path, {"small.whl": SMALL, "large.whl": LARGE, "new.whl": b"new"})

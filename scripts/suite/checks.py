@@ -18,7 +18,7 @@ from suite.progress import Progress, Shown
 # The one tool that comes from the distribution; ansible-test uses it too.
 CHECKERS = ("shellcheck",)
 # What the pytest plugin suite.live writes in front of a test that ended.
-TEST_ENDED = "test-ended: "
+TEST_ENDED = "test: "
 _LINKS = "playbooks/collections/"
 _SANITY_TEST = re.compile(r'^Running sanity test "', re.MULTILINE)
 _SANITY_FAILED = re.compile(r"^FATAL: The (\d+) sanity test\(s\) listed below", re.MULTILINE)

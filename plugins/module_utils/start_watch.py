@@ -61,11 +61,12 @@ def watch(
             if moved or now - said > _REMIND_EVERY_S:
                 said = now
                 say(f"{log.describe()} ({now - began:.0f} s)")
-            if log.is_ready:
-                return log
             state = systemd.state(unit_name)
             if state.is_dead or state.invocation != unit.invocation:
                 raise _died(name, unit_name, state, unit.invocation, log, journal)
+            # A run that is about to end has said that it is ready, too.
+            if log.is_ready and state.is_active:
+                return log
             if now - asked > _HEALTH_EVERY_S:
                 asked = now
                 if _healthy(api):
@@ -73,6 +74,16 @@ def watch(
             if now - began > limit_s:
                 raise _late(name, log, limit_s)
             time.sleep(_POLL_S)
+
+
+def settled(unit_name: str, limit_s: int) -> UnitState:
+    """Return the state of a unit once systemd neither stops nor restarts it, or as it is after `limit_s` seconds."""
+    deadline = time.monotonic() + limit_s
+    state = systemd.state(unit_name)
+    while not (state.is_active or state.is_dead) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        state = systemd.state(unit_name)
+    return state
 
 
 def _healthy(api: sglang_api.SglangApi) -> bool:

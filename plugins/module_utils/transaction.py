@@ -26,6 +26,7 @@ from ansible_collections.headroom.serving.plugins.module_utils.deployment import
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 from ansible_collections.headroom.serving.plugins.module_utils.findings import finding, one_line, refusals
 from ansible_collections.headroom.serving.plugins.module_utils.instances import Instance
+from ansible_collections.headroom.serving.plugins.module_utils.systemd import UnitState
 
 Progress = Callable[[str], None]
 _PROMPT = "The capital of France is"
@@ -71,7 +72,7 @@ def apply(step: Step, progress: Progress) -> dict[str, Any]:
         _start(step, say)
     elif step.action == "check":
         say(f"release {step.current}: {step.reason}")
-        _bring_up(step, step.current, say, fresh=False)
+        _check(step, say)
     return {"name": step.instance.name, "action": step.action, "release": step.store.link(release.CURRENT)}
 
 
@@ -83,7 +84,7 @@ def _replace(step: Step, say: Progress) -> None:
         say(f"stopping release {step.current or 'of another hand'}")
         systemd.stop(step.unit_name)
     try:
-        _bring_up(step, step.release.id, say, fresh=True)
+        _bring_up(step, step.release.id, say)
     except HeadroomError as error:
         raise HeadroomError(f"{error} {_restore(step, say)}", error.findings) from None
     step.store.switch(release.CURRENT, step.release.id)
@@ -94,7 +95,7 @@ def _replace(step: Step, say: Progress) -> None:
 def _start(step: Step, say: Progress) -> None:
     """Start the current release; a start that fails ends with the unit stopped, not in a loop of restarts."""
     try:
-        _bring_up(step, step.current, say, fresh=True)
+        _bring_up(step, step.current, say)
     except HeadroomError:
         systemd.stop(step.unit_name)
         raise
@@ -114,28 +115,33 @@ def _restore(step: Step, say: Progress) -> str:
         return f"Release {previous} was not running before and was put back as it was."
     say(f"putting release {previous} back")
     try:
-        _bring_up(step, previous, say, fresh=True)
+        _bring_up(step, previous, say)
     except HeadroomError as error:
         return f"Release {previous} did not come up again either: {error}"
     return f"Release {previous}, which ran before, serves again."
 
 
-def _bring_up(step: Step, release_id: str, say: Progress, fresh: bool) -> None:
-    """Start a release (unless it is starting already), watch and verify it; systemd may not restart it meanwhile."""
+def _bring_up(step: Step, release_id: str, say: Progress) -> None:
+    """Start a release, watch and verify it; systemd may not restart it meanwhile."""
     began = time.monotonic()
     with _trial(step, release_id):
-        if fresh:
-            say(f"starting release {release_id}")
-            unit = systemd.start(step.unit_name)
-        else:
-            unit = systemd.state(step.unit_name)
-        api = _api(step, release_id)
-        start_watch.watch(step.instance.name, step.unit_name, unit, api, step.start_limit_s, say)
-        ready_s = time.monotonic() - began
-        facts = verify(step.instance, step.store.record(release_id), step.unit_name, api, say)
-    if fresh:
-        facts["start_s"] = round(ready_s, 1)
-    step.store.save_measured(release_id, {**step.store.measured(release_id), **facts})
+        say(f"starting release {release_id}")
+        facts = _prove(step, release_id, systemd.start(step.unit_name), say)
+    step.store.save_measured(release_id, {**facts, "start_s": round(time.monotonic() - began, 1)})
+
+
+def _check(step: Step, say: Progress) -> None:
+    """Wait for a server that somebody else has started, such as systemd after a boot or a crash, and verify it."""
+    unit = start_watch.settled(step.unit_name, step.start_limit_s)
+    facts = _prove(step, step.current, unit, say)
+    step.store.save_measured(step.current, {**step.store.measured(step.current), **facts})
+
+
+def _prove(step: Step, release_id: str, unit: UnitState, say: Progress) -> dict[str, Any]:
+    """Watch a run of a release until it is ready, verify it, and return what it showed."""
+    api = _api(step, release_id)
+    start_watch.watch(step.instance.name, step.unit_name, unit, api, step.start_limit_s, say)
+    return verify(step.instance, step.store.record(release_id), step.unit_name, api, say)
 
 
 def verify(

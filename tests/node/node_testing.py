@@ -71,6 +71,12 @@ class Node:
         """Remove it."""
         devnode.down(self.clone, self.name)
 
+    def reboot(self, steps: Steps) -> None:
+        """Stop and start its container: systemd boots again from the same disk."""
+        steps.run(as_root("podman", "stop", "--time", "60", self.container), f"node-{self.name}")
+        image = self.clone.records()[self.name]["image"]
+        devnode.up(self.clone, steps, self.name, image)
+
     def inventory(self, user: str = "admin") -> Path:
         """Write and return an inventory of this node alone; the demo's settings come from inventory/demo."""
         path = self.folder / f"hosts-{user}.json"

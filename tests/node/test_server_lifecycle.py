@@ -10,6 +10,8 @@ import json
 import pytest
 from node_testing import INSTANCES, Node, tiny
 
+from devnode.steps import Steps
+
 KEY = "k-3f9c1d7e5b2a4886"
 _REFERENCE = """
 import json, sys, torch, transformers
@@ -179,14 +181,14 @@ def test_the_key_opens_the_server_and_shows_nowhere(empty: Node) -> None:
     status = empty.play("playbooks/status.yml", None, "-vvv")
     assert "4,096" in status.output
     assert KEY not in status.output
-    # The pattern is put together on the node, so that the search does not find itself.
+    # The pattern is put together on the node and handed over as a file, so that the search does not find itself.
     half = len(KEY) // 2
-    pattern = f"p={KEY[:half]}; p=$p{KEY[half:]}"
-    assert empty.sh(f"{pattern}; journalctl --since @{began} | grep -c -- $p", check=False) == "0"
-    assert empty.sh(f"{pattern}; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | grep -ac -- $p", check=False) == "0"
-    found = empty.sh(
-        f"{pattern}; grep -rlI -- $p /etc /run /var/lib/headroom /var/lib/sglang /var/log /tmp", check=False
-    )
+    search = f"p={KEY[:half]}; exec 3<<<${{p}}{KEY[half:]}; "
+    assert empty.sh(f"{search} journalctl --since @{began} | grep -cFf /dev/fd/3", check=False) == "0"
+    seen = empty.sh(f"{search} cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | grep -acFf /dev/fd/3", check=False)
+    assert seen == "0"
+    places = "/etc /run /var/lib/headroom /var/lib/sglang /var/log"
+    found = empty.sh(f"{search} grep -rlIFf /dev/fd/3 {places}", check=False)
     assert [line.rpartition("/")[2] for line in found.splitlines()] == ["credentials.yaml"]
     assert empty.sh(f"stat -c '%a %U' {found}") == "400 sglang"
 
@@ -196,9 +198,24 @@ def test_the_key_opens_the_server_and_shows_nowhere(empty: Node) -> None:
 
 
 @pytest.mark.full
-def test_the_server_comes_back_after_a_crash_and_after_a_reboot(empty: Node) -> None:
+def test_a_deploy_waits_for_a_server_that_systemd_restarts(empty: Node) -> None:
     assert empty.deploy(tiny()).status == 0
+    before = empty.unit("tiny")["InvocationID"]
     empty.sh("kill -9 $(systemctl show -p MainPID --value sglang-tiny)")
-    run = empty.play("playbooks/deploy.yml", {"sglang_server_instances": [tiny()]})
+    run = empty.deploy(tiny())
     assert run.status == 0, run.output
-    empty.sh("for i in $(seq 60); do systemctl is-active -q sglang-tiny && exit 0; sleep 1; done; exit 1")
+    assert run.recap("t-server")["changed"] == 0, "waiting and verifying change nothing"
+    unit = empty.unit("tiny")
+    assert unit["ActiveState"] == "active"
+    assert unit["InvocationID"] != before
+    assert empty.complete("tiny-qwen", "def", 4)["usage"]["completion_tokens"] == 4
+
+
+@pytest.mark.full
+def test_the_server_comes_back_after_a_reboot(empty: Node, steps: Steps) -> None:
+    assert empty.deploy(tiny()).status == 0
+    empty.reboot(steps)
+    run = empty.deploy(tiny())
+    assert run.status == 0, run.output
+    assert run.recap("t-server")["changed"] == 0
+    assert empty.complete("tiny-qwen", "def", 4)["usage"]["completion_tokens"] == 4

@@ -26,7 +26,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folders = [tmp_path_factory.mktemp("model") for _copy in range(2)]
     for folder in folders:
         command = [str(clone.bootstrap / "bin" / "python"), "-m", "devnode.model", str(folder)]
-        subprocess.run(command, env={"PYTHONPATH": str(clone.root / "scripts")}, check=True)
+        env = {"PYTHONPATH": str(clone.root / "scripts"), "PYTHONDONTWRITEBYTECODE": "1"}
+        subprocess.run(command, env=env, check=True)
     return folders
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.headroom.serving.plugins.module_utils import settings_check
-from ansible_collections.headroom.serving.plugins.module_utils.findings import one_line
+from ansible_collections.headroom.serving.plugins.module_utils import instances, settings_check
+from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, one_line
 
+_SERVER = "sglang_server"
 _ROLES = Path(__file__).parents[2] / "roles"
 
 
@@ -35,18 +37,27 @@ class ActionModule(ActionBase):
             }
         )
         variables = task_vars or {}
-        findings = []
+        findings: list[Finding] = []
         for role in args["roles"]:
             options = _options(role)
             known = [*options, *args["known"]]
             findings += settings_check.unknown_variables(f"{role}_", known, list(variables))
             for name in sorted(options.keys() & variables.keys()):
                 value = self._templar.template(variables[name])
-                findings += settings_check.check(name, options[name], value)
+                findings += settings_check.check_variable(name, options[name], value)
+            if role == _SERVER and not findings:
+                findings += self._instances(variables)
         result.update(changed=False, findings=[item.as_dict() for item in findings])
         if findings:
             result.update(failed=True, msg=one_line(findings))
         return result
+
+    def _instances(self, variables: dict[str, Any]) -> list[Finding]:
+        """Check the instances together, as the node will again: what needs no node is told before it is touched."""
+        listed = self._templar.template(variables.get(instances.SETTING) or [])
+        truths = ("allow_unauthenticated", "purge")
+        plain = [{**entry, **{key: boolean(entry[key]) for key in truths if key in entry}} for entry in listed]
+        return [item for item in instances.normalise(plain)[1] if item.verdict == "refuse"]
 
 
 @lru_cache

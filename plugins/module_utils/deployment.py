@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,11 +104,21 @@ def prepare(settings: Settings, check_mode: bool) -> Deployment:
         findings += problems
         if step is not None:
             steps.append(step)
+    if steps and not check_mode:
+        findings += _account(settings)
+    # What stops goes first: its port, GPUs and memory may be what the others need.
+    steps.sort(key=lambda step: step.action not in ("stop", "remove"))
     return Deployment(steps, findings + _unlisted(settings))
 
 
 def decide(
-    instance: Instance, wanted: str, current: str, unit: UnitState, same_file: bool, answers: bool
+    instance: Instance,
+    wanted: str,
+    current: str,
+    unit: UnitState,
+    same_file: bool,
+    answers: bool,
+    same_process: bool = True,
 ) -> tuple[str, str]:
     """Return the action and its reason for one instance.
 
@@ -118,6 +129,7 @@ def decide(
         unit: State of the unit.
         same_file: Whether the installed unit file is the current release's.
         answers: Whether the running server answers as this instance.
+        same_process: Whether the running server was started with the current release's settings, as far as can be seen.
     """
     # A unit whose file was deleted by hand is unknown to systemd, and its server may run all the same.
     there = unit.exists or not unit.is_dead or bool(current)
@@ -134,8 +146,10 @@ def decide(
         return "replace", "the unit file is not the release's and nothing runs"
     if unit.is_dead:
         return "start", f"the unit is {unit.active}"
+    if not same_process:
+        return "replace", "the running server was started with other settings"
     if not same_file:
-        return "repair", "the unit file was changed by hand"
+        return "repair", "the unit file is not the release's"
     if unit.enabled != "enabled":
         return "repair", "the unit is not enabled"
     if not answers:
@@ -154,13 +168,15 @@ def _step(settings: Settings, instance: Instance, check_mode: bool) -> tuple[Ste
             action, reason = "remove", "its releases are still there"
         return Step(instance, action, reason, store, unit, current), []
     wanted, limit, findings = _render(settings, instance, store, check_mode)
-    findings += _port_findings(instance, unit_name)
+    findings += _port_findings(settings, instance, unit_name)
     if wanted is None:
         return None, findings
     installed = systemd.UNIT_DIRECTORY / unit_name
-    same_file = bool(current) and _text(installed) == store.unit_text(current)
+    left_over = systemd.trial_drop_in(unit_name).exists()
+    same_file = bool(current) and not left_over and _text(installed) == store.unit_text(current)
     answers = wanted.id == current and unit.is_active and _answers(instance)
-    action, reason = decide(instance, wanted.id, current, unit, same_file, answers)
+    same_process = not unit.main_pid or _same_process(Path("/proc") / str(unit.main_pid), store.record(current))
+    action, reason = decide(instance, wanted.id, current, unit, same_file, answers, same_process)
     return Step(instance, action, reason, store, unit, current, wanted, limit), findings
 
 
@@ -187,7 +203,7 @@ def _render(
     mac = release.credential_mac(settings.root, credentials, create=not check_mode)
     release_id = (
         release.UNSALTED
-        if mac == release.UNSALTED
+        if mac == release.UNSALTED or not engine["id"]
         else release.identify(unit_policy.settings(inputs), engine["id"], model.digest, mac)
     )
     if credentials:
@@ -245,23 +261,52 @@ def _engine(
     """Return id and path of the instance's engine: the one that this run installs, else the node's of that name."""
     planned = settings.engines.get(instance.engine)
     link = settings.engines_root / "names" / instance.engine
+    if planned and check_mode:
+        # Without its interpreter an engine that is still to be installed has no id and no path yet.
+        path = planned.get("path") or settings.engines_root / release.UNSALTED
+        return {"id": str(planned.get("id") or ""), "path": str(path)}, []
     path = Path(str(planned["path"])) if planned else link.resolve()
-    if (path / "engine.json").is_file() or (planned and check_mode):
+    if (path / "engine.json").is_file():
         return {"id": str(planned["id"]) if planned else path.name, "path": str(path)}, []
     names = sorted(entry.name for entry in link.parent.iterdir()) if link.parent.is_dir() else []
     there = f"This node has {', '.join(names)}." if names else "This node has none: list it in sglang_runtime_engines."
     return None, [finding("engine.missing", f"{where}.engine {instance.engine!r} is not installed.", there)]
 
 
-def _port_findings(instance: Instance, unit_name: str) -> list[Finding]:
+def _port_findings(settings: Settings, instance: Instance, unit_name: str) -> list[Finding]:
+    """Return who holds the instance's port; instances that this very run stops give theirs back before."""
+    states = {str(entry.get("name")): entry.get("state") or "started" for entry in settings.instances}
     for listener in ports.listeners(instance.port):
-        if ports.clashes(instance.host, listener.address) and not listener.belongs_to(unit_name):
-            text = (
-                f"{instances.SETTING} ({instance.name}).port {instance.port} is held by {listener.describe()} "
-                f"on {listener.address}."
-            )
-            return [finding("instance.port_taken", text, "Choose another port or end that process.")]
+        if not ports.clashes(instance.host, listener.address) or listener.belongs_to(unit_name):
+            continue
+        owner = next((name for name in states if listener.belongs_to(unit_policy.unit_name(name))), "")
+        if owner and states[owner] != "started":
+            continue
+        held = f"instance {owner!r}, {listener.describe()}" if owner else listener.describe()
+        text = f"{instances.SETTING} ({instance.name}).port {instance.port} is held by {held} on {listener.address}."
+        cure = (
+            "Choose another port, or stop that instance first." if owner else "Choose another port or end that process."
+        )
+        return [finding("instance.port_taken", text, cure)]
     return []
+
+
+def _same_process(process: Path, record: Mapping[str, Any]) -> bool:
+    """Whether a process was started with a release's command and environment; True where that can't be told."""
+    try:
+        command = _words(process / "cmdline")
+        environment = set(_words(process / "environ"))
+    except OSError:
+        return True  # it has ended meanwhile
+    argv = [str(word) for word in record.get("argv") or []]
+    if not argv or not command or command[0] != argv[0]:
+        return True  # a damaged record, or a server that gave itself another title
+    wanted = {f"{name}={value}" for name, value in (record.get("environment") or {}).items()}
+    return command == argv and (not environment or wanted <= environment)
+
+
+def _words(path: Path) -> list[str]:
+    return path.read_bytes().decode("utf-8", "surrogateescape").split("\0")[:-1]
 
 
 def _answers(instance: Instance) -> bool:
@@ -272,6 +317,15 @@ def _answers(instance: Instance) -> bool:
         return True  # busy is not dead
     except sglang_api.ApiError:
         return False
+
+
+def _account(settings: Settings) -> list[Finding]:
+    try:
+        pwd.getpwnam(settings.user)
+    except KeyError:
+        text = f"sglang_server_user {settings.user!r} is no account of this node."
+        return [finding("settings.invalid", text, "Set it to the value of sglang_runtime_user, whose role makes it.")]
+    return []
 
 
 def _unlisted(settings: Settings) -> list[Finding]:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding
 
@@ -13,9 +14,11 @@ from ansible_collections.headroom.serving.plugins.module_utils.findings import F
 class HeadroomError(Exception):
     """A foreseen failure: one clear line, with the findings it rests on.
 
-    The text names the setting, its value, the reason and what would work; it is shown to the user as it is.
+    The text names the setting, its value, the reason and what would work; it is shown to the user as it is. `result` is
+    what a job returns of the work that was done before it failed.
     """
 
-    def __init__(self, message: str, findings: Sequence[Finding] = ()) -> None:
+    def __init__(self, message: str, findings: Sequence[Finding] = (), result: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.findings = tuple(findings)
+        self.result = dict(result or {})

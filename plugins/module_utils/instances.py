@@ -16,6 +16,7 @@ from ansible_collections.headroom.serving.plugins.module_utils.findings import F
 
 SETTING = "sglang_server_instances"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\.?")
 # RFC 6750, section 2.1: what a bearer token may consist of.
 _BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]*=*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -117,9 +118,10 @@ def _check(where: str, entry: Mapping[str, Any]) -> list[Finding]:
     findings += _check_gpus(where, entry.get("gpus"))
     findings += server_args.check(f"{where}.args", entry.get("args") or {})
     findings += _check_env(f"{where}.env", entry.get("env") or {})
-    findings += _check_served(where, entry)
+    served = _check_served(where, entry)
+    findings += served
     findings += _check_keys(where, entry)
-    return findings + _check_exposure(where, entry)
+    return findings if served else findings + _check_exposure(where, entry)
 
 
 def _check_served(where: str, entry: Mapping[str, Any]) -> list[Finding]:
@@ -129,7 +131,20 @@ def _check_served(where: str, entry: Mapping[str, Any]) -> list[Finding]:
             problems.append(
                 finding("settings.invalid", f"{where}.{key} holds a line end or NUL character.", "Remove it.")
             )
+    host = str(entry.get("host") or "127.0.0.1")
+    if not problems and not _is_host(host):
+        cure = "Use an address of the node, 127.0.0.1 or 0.0.0.0."
+        problems.append(finding("settings.invalid", f"{where}.host {host!r} is no address and no host name.", cure))
     return problems
+
+
+def _is_host(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        # Four numbers are meant as an address and no name.
+        return bool(_HOST.fullmatch(host)) and not host.replace(".", "").isdigit()
+    return True
 
 
 def _check_keys(where: str, entry: Mapping[str, Any]) -> list[Finding]:

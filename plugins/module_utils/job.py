@@ -127,7 +127,8 @@ def _run(work: dict[str, Any], progress: Progress) -> dict[str, Any]:
         function: Entry = getattr(import_module(module_name), function_name)
         return function(work["params"], progress)
     except HeadroomError as error:
-        return {"failed": True, "msg": str(error), "findings": [item.as_dict() for item in error.findings]}
+        findings = [item.as_dict() for item in error.findings]
+        return {**error.result, "failed": True, "msg": str(error), "findings": findings}
     except Exception as error:  # noqa: BLE001  the journal gets the trace, the user one line
         traceback.print_exc()
         return {"failed": True, "msg": f"internal error in {work['entry']}: {type(error).__name__}: {error}"}

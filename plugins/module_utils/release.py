@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from ansible_collections.headroom.serving.plugins.module_utils import launcher
+from ansible_collections.headroom.serving.plugins.module_utils import launcher, unit_policy
 
 FORMAT = 1
 ID_DIGITS = 12
@@ -151,12 +151,29 @@ class Store:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def known(root: Path) -> list[str]:
-    """Return the names of the instances that have a current release below a root directory."""
-    try:
-        return sorted(entry.name for entry in (root / "instances").iterdir() if (entry / CURRENT).is_symlink())
-    except FileNotFoundError:
-        return []
+def known(root: Path, units: Path = Path("/etc/systemd/system")) -> list[str]:
+    """Return the names of the instances that have a current release or a unit file of this collection's making.
+
+    The second without the first is what a deploy leaves that was killed during a first start.
+    """
+    names = {path.parent.name for path in _links(root / "instances")}
+    for path in units.glob("sglang-*.service"):
+        try:
+            ours = unit_policy.MADE_BY in path.read_text(encoding="utf-8", errors="replace").split("\n", 1)[0]
+        except OSError:
+            continue
+        if ours:
+            names.add(path.name[len("sglang-") : -len(".service")])
+    return sorted(names)
+
+
+def _links(instances: Path) -> list[Path]:
+    """Return the `current` links, those that lead nowhere included."""
+    return (
+        [entry / CURRENT for entry in instances.iterdir() if (entry / CURRENT).is_symlink()]
+        if instances.is_dir()
+        else []
+    )
 
 
 def identify(settings: Sequence[tuple[str, str]], engine_id: str, model_digest: str, credential_mac: str) -> str:

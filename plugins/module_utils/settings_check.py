@@ -32,6 +32,13 @@ def unknown_variables(prefix: str, known: Sequence[str], names: Sequence[str]) -
     return [_unknown(f"Variable {name!r}", name, known) for name in strangers]
 
 
+def check_variable(name: str, spec: Mapping[str, Any], value: Any) -> list[Finding]:
+    """Return what is wrong with a variable; one that was written without a value is a slip, not a default."""
+    if value is None:
+        return [finding("settings.invalid", f"{name} has no value.", "Give it one, or remove the line.")]
+    return check(name, spec, value)
+
+
 def check(where: str, spec: Mapping[str, Any], value: Any) -> list[Finding]:
     """Return what is wrong with a value.
 
@@ -43,7 +50,7 @@ def check(where: str, spec: Mapping[str, Any], value: Any) -> list[Finding]:
     kind = str(spec.get("type") or "str")
     if value is None:
         return []
-    shown = "its value" if spec.get("no_log") else repr(value)
+    shown = _shown(kind, spec, value)
     if not _fits(kind, value):
         return [finding("settings.invalid", f"{where} must be {_TYPE_NAMES[kind]}, not {shown}.")]
     choices = spec.get("choices")
@@ -56,6 +63,23 @@ def check(where: str, spec: Mapping[str, Any], value: Any) -> list[Finding]:
         hidden = {"no_log": True} if spec.get("no_log") else {}
         return _check_mapping(where, {key: {**inner, **hidden} for key, inner in spec["options"].items()}, value)
     return []
+
+
+def _shown(kind: str, spec: Mapping[str, Any], value: Any) -> str:
+    """Return what a message may show of a wrong value: of lists, mappings and what belongs there only the type.
+
+    Instances hold keys and environments hold tokens, and a slip of indentation puts them where something else belongs.
+    """
+    if spec.get("no_log"):
+        return "its value"
+    plain = isinstance(value, (str, int, float))
+    if plain and kind not in ("list", "dict", "raw"):
+        return repr(value)
+    if isinstance(value, bool):
+        return "true or false"
+    if plain:
+        return "text" if isinstance(value, str) else "a number"
+    return "a mapping" if isinstance(value, Mapping) else "a list"
 
 
 def _check_mapping(where: str, options: Mapping[str, Any], value: Mapping[str, Any]) -> list[Finding]:

@@ -81,7 +81,7 @@ def _row(store: Store) -> Row:
             serving = serving if serving == "yes" else "not yet"
     return Row(
         name=store.name,
-        release=current if whole else "damaged",
+        release=current if whole else "damaged" if current else "none",
         unit=f"{unit.active} ({unit.sub})" if unit.exists else "missing",
         since=unit.since if unit.is_active else "",
         serving=serving,

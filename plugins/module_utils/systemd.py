@@ -81,6 +81,11 @@ def state(unit: str) -> UnitState:
     )
 
 
+def trial_drop_in(unit: str) -> Path:
+    """Return where the drop-in lies that keeps systemd from restarting a release on trial; it goes with a reboot."""
+    return RUNTIME_DIRECTORY / f"{unit}.d" / "50-trial.conf"
+
+
 def daemon_reload() -> None:
     """Make systemd read all unit files again."""
     _systemctl("daemon-reload")

@@ -9,9 +9,8 @@ Runs on the node in a transient unit of its own (see `job`), so that a lost cont
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.headroom.serving.plugins.module_utils import (
@@ -33,7 +32,6 @@ _PROMPT = "The capital of France is"
 _TOKENS = 8
 # A first request may still compile kernels; the process is known to run.
 _GENERATION_S = 300.0
-_TRIAL = "50-trial.conf"
 
 
 def run(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
@@ -45,8 +43,23 @@ def run(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
     plan = deployment.prepare(deployment.Settings.of(params), check_mode=False)
     if refusals(plan.findings):
         raise HeadroomError(one_line(plan.findings), plan.findings)
-    rows = [apply(step, progress) for step in plan.steps]
+    rows: list[dict[str, Any]] = []
+    for step in plan.steps:
+        try:
+            rows.append(apply(step, progress))
+        except HeadroomError as error:
+            raise _after(error, rows) from None
     return {"changed": any(step.changes for step in plan.steps), "instances": rows}
+
+
+def _after(error: HeadroomError, rows: Sequence[dict[str, Any]]) -> HeadroomError:
+    """Return a failure together with what was done before it and stays done."""
+    done = [row for row in rows if row["action"] not in ("none", "check")]
+    message = str(error)
+    if done:
+        named = ", ".join(f"{row['name']} ({row['action']})" for row in done)
+        message += f" Done before it, and still so: {named}."
+    return HeadroomError(message, error.findings, {"changed": bool(done), "instances": list(rows)})
 
 
 def apply(step: Step, progress: Progress) -> dict[str, Any]:
@@ -64,6 +77,7 @@ def apply(step: Step, progress: Progress) -> dict[str, Any]:
         _remove(step)
     elif step.action == "repair":
         say(f"repairing: {step.reason}")
+        _end_trial(step)
         _install(step, step.current)
         systemd.enable(step.unit_name)
     elif step.action in ("create", "replace"):
@@ -180,15 +194,14 @@ def verify(
 @contextmanager
 def _trial(step: Step, release_id: str) -> Iterator[None]:
     """Run a release on trial: its unit is installed, but not restarted by systemd, so that a death is seen as one."""
-    drop_in = systemd.RUNTIME_DIRECTORY / f"{step.unit_name}.d" / _TRIAL
+    drop_in = systemd.trial_drop_in(step.unit_name)
     drop_in.parent.mkdir(parents=True, exist_ok=True)
     drop_in.write_text("[Service]\nRestart=no\nRestartForceExitStatus=\n", encoding="utf-8")
     try:
         _install(step, release_id)
         yield
     finally:
-        drop_in.unlink()
-        _remove_if_empty(drop_in.parent)
+        _end_trial(step)
         systemd.daemon_reload()
 
 
@@ -233,6 +246,8 @@ def _prefixed(name: str, progress: Progress) -> Progress:
     return lambda line: progress(f"{name}: {line}")
 
 
-def _remove_if_empty(directory: Path) -> None:
-    if not any(directory.iterdir()):
-        directory.rmdir()
+def _end_trial(step: Step) -> None:
+    drop_in = systemd.trial_drop_in(step.unit_name)
+    drop_in.unlink(missing_ok=True)
+    if drop_in.parent.is_dir() and not any(drop_in.parent.iterdir()):
+        drop_in.parent.rmdir()

@@ -16,6 +16,8 @@ STOP_TIMEOUT_S = 120
 # Three failed starts of two hours each still fall into one interval: a server that can't start ends as failed.
 START_LIMIT_INTERVAL_S = 6 * 3600
 START_LIMIT_BURST = 3
+# In the first line of every unit file of the collection: by it they are known from others.
+MADE_BY = "written by headroom.serving"
 _HIDDEN_BY_SANDBOX = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")
 
 
@@ -72,7 +74,7 @@ def render(inputs: UnitInputs) -> str:
     Raises:
         ValueError: If an argument or a variable holds a NUL character.
     """
-    header = f"SGLang instance {inputs.name}, written by headroom.serving; changes by hand are lost at the next deploy."
+    header = f"SGLang instance {inputs.name}, {MADE_BY}; changes by hand are lost at the next deploy."
     unit: list[Directive] = [
         ("Description", f"SGLang server {inputs.name}"),
         ("Documentation", "https://docs.sglang.ai"),

@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     broken = [name for name, outcome in outcomes.items() if outcome.failed]
     if broken:
         context.progress.say(f"failed: {' '.join(broken)}; again: scripts/test --only {','.join(broken)}")
+    if not options.all:
+        context.progress.say("the tests marked full were left out; scripts/test --all runs them, too")
     print(f"{passed} passed, {failed} failed", flush=True)
     return int(failed > 0)
 

@@ -56,6 +56,7 @@ GOOD = tiny("good")
         _case("underscores", ["'tp_size'", "'tp-size'"], GOOD, tiny("bad", port=30001, args={"tp_size": 1})),
         _case("key among the flags", ["api-key", "'api_key'"], GOOD, tiny("bad", port=30001, args={"api-key": "k"})),
         _case("token in the environment", ["HF_TOKEN"], GOOD, tiny("bad", port=30001, env={"HF_TOKEN": "hf_1"})),
+        _case("host that is none", ["'not a host'"], GOOD, tiny("bad", port=30001, host="not a host")),
         _case("open without a key", ["0.0.0.0", "allow_unauthenticated"],
               GOOD, tiny("bad", port=30001, host="0.0.0.0")),
     ],
@@ -78,6 +79,23 @@ def test_a_variable_that_no_role_knows(serving: Node) -> None:
     run = serving.play("playbooks/deploy.yml", {"sglang_server_instnces": []})
     assert "'sglang_server_instnces'" in run.error
     assert "Did you mean 'sglang_server_instances'?" in run.error
+
+
+def test_a_model_that_is_not_there_is_told_before_an_engine_is_installed(serving: Node) -> None:
+    engine = {
+        "lock": "{{ headroom_clone }}/scripts/cpu_engine/requirements.lock",
+        "wheelhouse": "{{ headroom_clone }}/.cache/wheelhouse",
+        "shim": "{{ headroom_clone }}/scripts/cpu_engine/shim",
+    }
+    variables = {
+        "sglang_runtime_engines": [{"name": "default", **engine}, {"name": "extra", **engine}],
+        "sglang_server_instances": [GOOD, tiny("bad", port=30001, engine="extra", model_path="/shared/nothing")],
+    }
+    before = serving.sh(_SNAPSHOT)
+    run = serving.play("playbooks/deploy.yml", variables)
+    assert "/shared/nothing" in run.error
+    assert run.recap("t-server")["changed"] == 0
+    assert serving.sh(_SNAPSHOT) == before
 
 
 def test_a_port_that_another_process_holds_is_named_with_its_pid(serving: Node) -> None:

@@ -159,6 +159,51 @@ def test_a_unit_changed_by_hand_is_repaired_without_a_restart(empty: Node) -> No
     assert empty.unit("tiny")["InvocationID"] == before
 
 
+def test_a_server_that_runs_with_other_settings_is_replaced(empty: Node) -> None:
+    assert empty.deploy(tiny()).status == 0
+    measured = empty.sh(f"cat {INSTANCES}/tiny/measured/*.json")
+    empty.sh(
+        "sed -i 's/--max-total-tokens 4096/--max-total-tokens 1024/' /etc/systemd/system/sglang-tiny.service; "
+        "systemctl daemon-reload; systemctl restart sglang-tiny"
+    )
+    run = empty.deploy(tiny())
+    assert run.recap("t-server")["changed"] == 1, run.output
+    assert "was started with other settings" in run.output
+    command = empty.sh("tr '\\0' ' ' < /proc/$(systemctl show -p MainPID --value sglang-tiny)/cmdline")
+    assert "--max-total-tokens 4096" in command
+    assert (
+        json.loads(empty.sh(f"cat {INSTANCES}/tiny/measured/*.json"))["kv_tokens"] == json.loads(measured)["kv_tokens"]
+    )
+    assert empty.deploy(tiny()).recap("t-server")["changed"] == 0
+
+
+def test_a_port_is_handed_from_one_instance_to_the_next(empty: Node) -> None:
+    assert empty.deploy(tiny("old")).status == 0
+    taken = empty.deploy(tiny("old", port=30001), tiny("new"))
+    assert "instance 'old'" in taken.error, "who holds the port is named as the user knows it"
+    run = empty.deploy(tiny("new"), {"name": "old", "state": "absent", "purge": True})
+    assert run.status == 0, run.output
+    assert empty.unit("old")["LoadState"] == "not-found"
+    assert empty.complete("tiny-qwen", "def", 4)["model"] == "tiny-qwen"
+
+
+@pytest.mark.full
+def test_a_deploy_that_was_killed_leaves_nothing_unseen(empty: Node) -> None:
+    assert empty.deploy(tiny()).status == 0
+    killer = "while ! systemctl -q is-active sglang-half; do sleep 0.1; done; systemctl kill -s KILL headroom-apply"
+    empty.sh(f"systemd-run -q --unit=killer bash -c '{killer}'")
+    killed = empty.deploy(tiny(), tiny("half", port=30001))
+    assert killed.status != 0
+    assert "ended without a result" in killed.error
+    run = empty.deploy(tiny())
+    assert "instance.unlisted" in run.output and "'half'" in run.output
+    assert "half" in empty.play("playbooks/status.yml").output
+    again = empty.deploy(tiny(), tiny("half", port=30001))
+    assert again.status == 0, again.output
+    assert empty.sh("ls /run/systemd/system/sglang-half.service.d", check=False) == "", "no trial is left behind"
+    assert empty.unit("half", "Restart")["Restart"] == "on-failure"
+
+
 def test_a_server_that_crashed_for_good_is_started_again(empty: Node) -> None:
     assert empty.deploy(tiny()).status == 0
     empty.sh("systemctl stop sglang-tiny")

@@ -72,10 +72,28 @@ def test_good_settings_pass(variables: dict[str, Any]) -> None:
             ["sglang_server_instances[0] (a).port must be a whole number, not 'http'"],
         ),
         (server(state="on"), "settings.invalid", ["(a).state must be one of started, stopped, absent, not 'on'"]),
-        (server(gpus=0), "settings.invalid", ["(a).gpus must be a list, not 0"]),
+        (server(gpus=0), "settings.invalid", ["(a).gpus must be a list, not a number"]),
         (server(args=["--tp", 8]), "settings.invalid", ["(a).args must be a mapping"]),
         ({"sglang_server_instances": {"a": {}}}, "settings.invalid", ["sglang_server_instances must be a list"]),
         ({"sglang_server_instances": [{}]}, "settings.invalid", ["sglang_server_instances[0] has no 'name'"]),
+        ({"sglang_server_instances": None}, "settings.invalid", ["sglang_server_instances has no value"]),
+        ({"sglang_server_root": None}, "settings.invalid", ["sglang_server_root has no value"]),
+        (
+            {
+                "sglang_server_instances": [
+                    {"name": "a", "model_path": "/m", "gpus": [0]},
+                    {"name": "a", "model_path": "/m", "gpus": [1], "port": "30001"},
+                ]
+            },
+            "instance.name_duplicate",
+            ["'a'", "sglang_server_instances[0]"],
+        ),
+        (
+            server(host="0.0.0.0", allow_unauthenticated="false", model_path="/m"),
+            "instance.unauthenticated",
+            ["0.0.0.0"],
+        ),
+        (server(env={"HF_TOKEN": "hidden"}, model_path="/m"), "instance.secret_in_clear", ["HF_TOKEN"]),
         (
             {"sglang_server_instance": []},
             "settings.unknown",

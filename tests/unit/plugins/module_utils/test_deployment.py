@@ -86,6 +86,53 @@ def test_an_instance_that_is_meant_to_run(
 
 
 @pytest.mark.parametrize(
+    ("unit", "same_file", "answers", "expected"),
+    [
+        (RUNS, True, True, "replace"),
+        (RUNS, False, True, "replace"),
+        (RUNS, True, False, "replace"),
+        (BY_HAND, True, True, "replace"),
+        (DEAD, True, False, "start"),
+    ],
+)
+def test_a_server_that_was_started_with_other_settings(
+    unit: UnitState, same_file: bool, answers: bool, expected: str
+) -> None:
+    action, _reason = deployment.decide(Instance("a"), "new", "new", unit, same_file, answers, same_process=False)
+    assert action == expected
+
+
+RECORD = {"argv": ["/v/bin/python", "-m", "sglang.launch_server", "--port", "1"], "environment": {"A": "1", "B": "x y"}}
+
+
+@pytest.mark.parametrize(
+    ("cmdline", "environ", "same"),
+    [
+        (RECORD["argv"], ["A=1", "B=x y", "INVOCATION_ID=abc"], True),
+        (RECORD["argv"], [], True),
+        ([*RECORD["argv"][:-1], "2"], ["A=1", "B=x y"], False),
+        (RECORD["argv"][:-2], ["A=1", "B=x y"], False),
+        ([*RECORD["argv"], "--x"], ["A=1", "B=x y"], False),
+        (RECORD["argv"], ["A=1"], False),
+        (RECORD["argv"], ["A=2", "B=x y"], False),
+        (["sglang::http_server"], ["A=2"], True),
+        ([], [], True),
+    ],
+)
+def test_whether_a_process_runs_a_release(tmp_path: Path, cmdline: list[str], environ: list[str], same: bool) -> None:
+    for name, words in (("cmdline", cmdline), ("environ", environ)):
+        (tmp_path / name).write_bytes("".join(f"{word}\0" for word in words).encode())
+    assert deployment._same_process(tmp_path, RECORD) is same
+
+
+def test_a_process_that_has_ended_or_a_damaged_record_decide_nothing(tmp_path: Path) -> None:
+    assert deployment._same_process(tmp_path / "gone", RECORD) is True
+    (tmp_path / "cmdline").write_bytes(b"/v/bin/python\0-x\0")
+    (tmp_path / "environ").write_bytes(b"")
+    assert deployment._same_process(tmp_path, {}) is True
+
+
+@pytest.mark.parametrize(
     ("unit", "current", "stopped", "absent"),
     [
         (GONE, "", "none", "none"),

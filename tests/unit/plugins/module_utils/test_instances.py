@@ -158,7 +158,7 @@ def test_text_that_no_line_can_hold(key: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["0.0.0.0", "::", "10.0.0.1", "192.168.1.7", "fd00::1", "node1", "example.org", "128.0.0.1", "[::1]"]
+    "host", ["0.0.0.0", "::", "10.0.0.1", "192.168.1.7", "fd00::1", "node1", "example.org", "128.0.0.1", "node1."]
 )
 @pytest.mark.parametrize("key", [None, ""])
 def test_open_to_the_network_without_a_key(host: str, key: Any) -> None:
@@ -166,6 +166,16 @@ def test_open_to_the_network_without_a_key(host: str, key: Any) -> None:
     assert item.id == "instance.unauthenticated"
     assert f"(a).host {host} opens the server to the network" in item.message
     assert "allow_unauthenticated: true" in item.suggestion
+
+
+@pytest.mark.parametrize(
+    "host", ["not a host", "[::1]", "256.1.1.1", "1.2.3", "-a", "a-.b", "a..b", "node_1", "http://a", "a/b"]
+)
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_host_that_is_none(host: str, allowed: bool) -> None:
+    item = only_finding(host=host, allow_unauthenticated=allowed)
+    assert item.id == "settings.invalid"
+    assert f"(a).host {host!r} is no address" in item.message
 
 
 def test_a_key_for_administration_alone_does_not_close_the_server() -> None:

@@ -254,17 +254,17 @@ def test_measured_facts_are_no_part_of_the_release(store: Store) -> None:
 
 
 def test_known_are_the_instances_with_a_current_release(tmp_path: Path) -> None:
-    assert release.known(tmp_path / "absent") == []
+    assert release.known(tmp_path / "absent", tmp_path) == []
     for name in ("b", "a", "c"):
         store = Store(tmp_path, name)
         store.save(Release("0123456789ab", name, "u", {}, ME))
         if name != "c":
             store.switch(release.CURRENT, "0123456789ab")
     (tmp_path / "instances" / "file").write_text("")
-    assert release.known(tmp_path) == ["a", "b"]
+    assert release.known(tmp_path, tmp_path / "no-units") == ["a", "b"]
     Store(tmp_path, "a").purge()
     Store(tmp_path, "a").purge()
-    assert release.known(tmp_path) == ["b"]
+    assert release.known(tmp_path, tmp_path / "no-units") == ["b"]
     assert not (tmp_path / "instances" / "a").exists()
 
 
@@ -286,3 +286,12 @@ def test_the_digest_of_keys_needs_the_nodes_salt(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["salt"]
     assert len((tmp_path / "a" / "salt").read_text()) == 64
     assert first not in {hashlib.sha256(KEYS.encode()).hexdigest(), KEYS}
+
+
+def test_a_unit_file_of_ours_makes_an_instance_known_and_none_of_others(tmp_path: Path) -> None:
+    units = tmp_path / "units"
+    units.mkdir()
+    (units / "sglang-killed.service").write_text("# SGLang instance killed, written by headroom.serving; more\n")
+    (units / "sglang-foreign.service").write_text("[Unit]\nDescription=written by headroom.serving\n")
+    (units / "other.service").write_text("# SGLang instance other, written by headroom.serving; more\n")
+    assert release.known(tmp_path, units) == ["killed"]

@@ -113,12 +113,44 @@ def test_values_that_fit(kind: str, value: Any) -> None:
     ],
 )
 def test_values_that_do_not_fit(kind: str, value: Any, name: str) -> None:
-    assert check({"type": kind}, value) == [("settings.invalid", f"x must be {name}, not {value!r}.", "")]
+    scalar = isinstance(value, (str, int, float)) and kind not in ("list", "dict")
+    shown = repr(value) if scalar else what_is(value)
+    assert check({"type": kind}, value) == [("settings.invalid", f"x must be {name}, not {shown}.", "")]
+
+
+def what_is(value: Any) -> str:
+    if isinstance(value, (list, dict, bytes)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return "text" if isinstance(value, str) else "a number"
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        {"name": "a", "api_key": SECRET},
+        [[{"name": "a", "api_key": SECRET}]],
+        [{"name": "a", "env": [f"HF_TOKEN={SECRET}"]}],
+        [{"name": "a", "env": f"HF_TOKEN={SECRET}"}],
+        [{"name": "a", "args": ["--api-key", SECRET]}],
+        [{"name": "a", "args": f"--api-key {SECRET}"}],
+        [{"name": {"api_key": SECRET}}],
+        [{"name": "a", "port": {"api_key": SECRET}}],
+        [{"name": "a", "gpus": f"api_key: {SECRET}"}],
+        [{"name": "a", "gpus": {"api_key": SECRET}}],
+        [f"name: a, api_key: {SECRET}"],
+        f"api_key: {SECRET}",
+        [{"name": "a", "state": [SECRET]}],
+    ],
+)
+def test_a_slip_of_indentation_shows_no_secret(slip: Any) -> None:
+    found = check(SPEC, slip)
+    assert found, "the slip is an error"
+    assert SECRET not in repr(found)
 
 
 def test_the_type_is_text_if_the_spec_names_none() -> None:
     assert check({}, "a") == []
-    assert check({}, [1]) == [("settings.invalid", "x must be text, not [1].", "")]
+    assert check({}, [1]) == [("settings.invalid", "x must be text, not a list.", "")]
 
 
 @pytest.mark.parametrize("value", ["start", "Started", "", "started ", "running", "present"])
@@ -174,20 +206,20 @@ def test_an_unknown_key_like_no_other_lists_what_is_known(key: Any) -> None:
         ([{}], ["x[0] has no 'name', which it needs."]),
         ([{"name": None}], ["x[0] has no 'name', which it needs."]),
         ([{"name": "a"}, {"port": 1}], ["x[1] has no 'name', which it needs."]),
-        ([{"name": ["a"]}], ["x[0].name must be text, not ['a']."]),
+        ([{"name": ["a"]}], ["x[0].name must be text, not a list."]),
         ([{"name": "a", "port": "http"}], ["x[0] (a).port must be a whole number, not 'http'."]),
-        ([{"name": "a", "gpus": 0}], ["x[0] (a).gpus must be a list, not 0."]),
+        ([{"name": "a", "gpus": 0}], ["x[0] (a).gpus must be a list, not a number."]),
         (
             [{"name": "a", "gpus": [0, "x", 1.5]}],
             ["x[0] (a).gpus[1] must be a whole number, not 'x'.", "x[0] (a).gpus[2] must be a whole number, not 1.5."],
         ),
-        ([{"name": "a", "args": ["--tp", 8]}], ["x[0] (a).args must be a mapping, not ['--tp', 8]."]),
+        ([{"name": "a", "args": ["--tp", 8]}], ["x[0] (a).args must be a mapping, not a list."]),
         ([{"name": "a", "args": {"anything": [1, {"b": None}]}}], []),
         ([{"name": "a", "purge": "perhaps"}], ["x[0] (a).purge must be true or false, not 'perhaps'."]),
-        (["a"], ["x[0] must be a mapping, not 'a'."]),
-        ([{"name": "a"}, 5], ["x[1] must be a mapping, not 5."]),
-        ({"name": "a"}, ["x must be a list, not {'name': 'a'}."]),
-        ("a", ["x must be a list, not 'a'."]),
+        (["a"], ["x[0] must be a mapping, not text."]),
+        ([{"name": "a"}, 5], ["x[1] must be a mapping, not a number."]),
+        ({"name": "a"}, ["x must be a list, not a mapping."]),
+        ("a", ["x must be a list, not text."]),
     ],
 )
 def test_nested_settings(entries: Any, messages: list[str]) -> None:

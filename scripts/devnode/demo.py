@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -27,6 +28,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/demo", description="Deploy a real SGLang to a throw-away node.")
     parser.add_argument("--clean", action="store_true", help="remove everything that this clone made")
     arguments = parser.parse_args()
+    # A shell starts what it puts into the background with SIGINT ignored, and so would everything started from here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     clone = Clone.here()
     steps = Steps(clone.cache / "logs")
     try:

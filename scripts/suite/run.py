@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     context = Context(clone.root, Progress(clone.cache / "logs" / "test"), full=options.all)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A shell starts what it puts into the background with SIGINT ignored, and so would everything started from here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         _install(clone)
     except StepError as error:

@@ -149,11 +149,19 @@ def unchanged_process() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the venvs of this file lie; the tests below follow them from none to the second one."""
+    """Where the venvs of this file lie."""
     return tmp_path_factory.mktemp("root") / "headroom"
 
 
-def test_check_mode_tells_and_makes_nothing(root: Path, house: tuple[Path, str]) -> None:
+@pytest.fixture
+def installed(root: Path, house: tuple[Path, str]) -> Path:
+    """The same with tools in it, whichever tests ran in this process before: workers share the tests among them."""
+    install(options(root, *house))
+    return root
+
+
+def test_check_mode_tells_and_makes_nothing(tmp_path: Path, house: tuple[Path, str]) -> None:
+    root = tmp_path / "headroom"
     told, lines = install(options(root, *house), check_mode=True)
     version = ".".join(map(str, sys.version_info[:3]))
     assert told["changed"] and lines == [] and not root.exists()
@@ -185,9 +193,9 @@ def test_installs_links_records_and_then_has_nothing_to_do(root: Path, house: tu
 
 
 @pytest.mark.parametrize("spoilt", ["hash", "import"])
-def test_what_does_not_install_leaves_all_as_it_was(root: Path, house: tuple[Path, str], spoilt: str) -> None:
+def test_what_does_not_install_leaves_all_as_it_was(installed: Path, house: tuple[Path, str], spoilt: str) -> None:
     directory, lock = house
-    store = Store(root, "tools")
+    store = Store(installed, "tools")
     before = store.target("tools"), store.installed()
     first = lock.splitlines()[0]
     if spoilt == "hash":
@@ -196,29 +204,30 @@ def test_what_does_not_install_leaves_all_as_it_was(root: Path, house: tuple[Pat
         line = wheel(directory, "psutil", "1.6", {"psutil.py": "raise RuntimeError('no such thing')\n"})
         bad, expected = lock.replace(first + "\n", line), "can't be imported: RuntimeError: no such thing"
     with pytest.raises(HeadroomError, match=expected) as caught:
-        install(options(root, directory, bad))
+        install(options(installed, directory, bad))
     assert str(caught.value).startswith("tools 'tools': lock 'tools.lock' does not install: ")
     assert "\n" not in str(caught.value)
     assert [item.id for item in caught.value.findings] == ["engine.install_failed"]
     assert (store.target("tools"), store.installed()) == before and before[0] is not None
 
 
-def test_a_half_directory_is_rebuilt(root: Path, house: tuple[Path, str]) -> None:
-    store = Store(root, "tools")
+def test_a_half_directory_is_rebuilt(installed: Path, house: tuple[Path, str]) -> None:
+    store = Store(installed, "tools")
     before = store.target("tools")
     assert before is not None
     (store.path(before) / "engine.json").unlink()
     (store.path(before) / "bin" / "python").unlink()
-    again, lines = install(options(root, *house))
+    again, lines = install(options(installed, *house))
     assert again["id"] == before and store.record(before) is not None
     assert lines[0].startswith("removing what an interrupted installation left in ")
 
 
-def test_tools_of_an_older_lock_go(root: Path, house: tuple[Path, str]) -> None:
+def test_tools_of_an_older_lock_go(installed: Path, house: tuple[Path, str]) -> None:
     directory, lock = house
-    store = Store(root, "tools")
+    store = Store(installed, "tools")
     before = store.target("tools")
-    answer, _lines = install(options(root, directory, lock + wheel(directory, "more", "1.0", {"more.py": ""})))
+    assert before is not None
+    answer, _lines = install(options(installed, directory, lock + wheel(directory, "more", "1.0", {"more.py": ""})))
     assert [item.id for item in store.installed()] == [answer["id"]] == [store.target("tools")] != [before]
 
 

@@ -190,6 +190,254 @@ _KINDS = (
         "Server does not generate",
         "The server claims to be ready but a real completion request failed or returned no token.",
     ),
+    FindingKind(
+        "model.config_invalid",
+        "refuse",
+        "Unusable config.json",
+        "The config.json of a model lacks a figure that says how the model is built, or has one that can't be true.",
+    ),
+    FindingKind(
+        "model.weights_missing",
+        "refuse",
+        "Weights are not all there",
+        "The index of a model names a file or tensor that is not in the directory, a link leads nowhere, or there are "
+        "no weights at all. SGLang itself starts without a missing file and generates garbage.",
+    ),
+    FindingKind(
+        "model.weights_damaged",
+        "refuse",
+        "Damaged weights",
+        "A file of weights is cut off, or its header contradicts itself or the file's size.",
+    ),
+    FindingKind(
+        "model.weights_mixed",
+        "refuse",
+        "Tensor in two files",
+        "Two files of a model hold a tensor of one name, so which one counts is chance. Mostly two checkpoints lie in "
+        "one directory.",
+    ),
+    FindingKind(
+        "model.record_invalid",
+        "refuse",
+        "Not a record of a model",
+        "What was given as the record of a model is damaged, or was written by another version of the collection.",
+    ),
+    FindingKind(
+        "model.weights_format",
+        "refuse",
+        "Format of weights that can't be planned",
+        "The directory holds weights in a format whose memory can't be told before a start, such as GGUF.",
+    ),
+    FindingKind(
+        "gpu.none",
+        "refuse",
+        "No GPU to run on",
+        "The instance needs a GPU and the node shows none, or none of those that the instance names.",
+    ),
+    FindingKind(
+        "gpu.too_few",
+        "refuse",
+        "Fewer GPUs than ranks",
+        "Each rank of tensor and pipeline parallelism takes a GPU; the instance has fewer on this node.",
+    ),
+    FindingKind(
+        "gpu.mixed_gpus",
+        "refuse",
+        "GPUs of different models",
+        "The GPUs of an instance differ. Sizes follow the smallest of them, and kernels are built for one kind.",
+    ),
+    FindingKind(
+        "gpu.unbalanced",
+        "refuse",
+        "GPUs with unequal free memory",
+        "One GPU of the instance has over a tenth less free memory than another, so SGLang refuses to start. What "
+        "holds the memory is named with its PID.",
+    ),
+    FindingKind(
+        "gpu.foreign_memory",
+        "warn",
+        "GPU memory held by others",
+        "Processes that are not this instance hold memory of its GPUs. The plan counts with what is left.",
+    ),
+    FindingKind(
+        "gpu.shared_by_instances",
+        "warn",
+        "Two instances on one GPU",
+        "Another instance that is to run takes memory of the same GPU. Each is planned with the other's claim taken "
+        "off.",
+    ),
+    FindingKind(
+        "gpu.fraction_computed",
+        "ok",
+        "Fraction computed by SGLang",
+        "mem-fraction-static is not given, so SGLang computes one from the GPUs, the parallelism and the model. The "
+        "effective value is shown.",
+    ),
+    FindingKind(
+        "gpu.no_room_for_kv",
+        "refuse",
+        "Weights leave no room for KV",
+        "The part of the GPU's memory that mem-fraction-static gives does not hold the weights and any KV. SGLang "
+        "would end after the load; the fraction must rise, or the weights need more GPUs.",
+    ),
+    FindingKind(
+        "gpu.slack",
+        "refuse",
+        "Too little GPU memory outside of weights and KV",
+        "What the fraction leaves must hold the table of requests, the CUDA graphs and the activations of a prefill. "
+        "It refuses where that does not fit by estimate, and warns where SGLang itself would reserve more.",
+    ),
+    FindingKind(
+        "gpu.window_pool_too_small",
+        "refuse",
+        "Sliding-window pool smaller than a window",
+        "The KV pool of the sliding-window layers can't hold one request, so the server would never answer.",
+    ),
+    FindingKind(
+        "gpu.state_cache_too_small",
+        "refuse",
+        "No room for states of linear attention",
+        "The state cache of a hybrid model holds too few states for one request.",
+    ),
+    FindingKind(
+        "hicache.node_budget",
+        "refuse",
+        "Host pools larger than the node's free memory",
+        "hicache-size counts for each rank: the pools of all ranks, the pools beside them and the 10 GiB that SGLang "
+        "keeps free exceed the available memory. It warns where only the processes' own memory does not fit beside "
+        "them.",
+    ),
+    FindingKind(
+        "hicache.host_smaller_than_device",
+        "refuse",
+        "Host tier smaller than the GPU's pool",
+        "The host pool holds no more tokens than the GPU's. SGLang 0.5.14 ends with an AssertionError; 0.5.23 only "
+        "warns, and so does the plan.",
+    ),
+    FindingKind(
+        "hicache.race",
+        "warn",
+        "Host pools that pass by luck",
+        "Each rank of SGLang 0.5.23 compares its pool with the memory that is free while the other ranks allocate "
+        "theirs. Above a certain size a start fails now and then.",
+    ),
+    FindingKind(
+        "hicache.single_registration",
+        "warn",
+        "Over 512 GiB pinned in one call",
+        "SGLang 0.5.14 pins a host pool in one call, and NVIDIA's drivers from 580 on are known to fail from 512 GiB "
+        "on.",
+    ),
+    FindingKind(
+        "hicache.pool_overhead",
+        "warn",
+        "Host pools larger than planned",
+        "An earlier start took more host memory for a rank's pools than its size said: pools of an indexer, a draft "
+        "model or states come on top. The plan counts them.",
+    ),
+    FindingKind(
+        "hicache.needs_radix_cache",
+        "refuse",
+        "Hierarchical cache without radix cache",
+        "SGLang refuses enable-hierarchical-cache together with disable-radix-cache.",
+    ),
+    FindingKind(
+        "hicache.not_enabled",
+        "warn",
+        "Host tier configured but off",
+        "A flag of the hierarchical cache is given, but enable-hierarchical-cache is not.",
+    ),
+    FindingKind(
+        "host.memlock",
+        "warn",
+        "Low limit for locked memory",
+        "Host pools are pinned, and the node's hard limit for locked memory is below their size, so the unit can't "
+        "raise it.",
+    ),
+    FindingKind(
+        "host.load_window",
+        "refuse",
+        "Loading takes more memory than there is",
+        "weight-loader-disable-mmap reads whole files into memory, several for each rank at once, instead of mapping "
+        "them.",
+    ),
+    FindingKind(
+        "host.memory",
+        "refuse",
+        "Too little host memory",
+        "Weights and KV of a server on the CPU exceed the available memory. It warns where only the processes' own "
+        "memory does not fit.",
+    ),
+    FindingKind(
+        "plan.engine_unknown",
+        "warn",
+        "Engine that the plan does not know",
+        "The plan follows the sizes of the nearest release that was studied.",
+    ),
+    FindingKind(
+        "plan.requests_at_context",
+        "ok",
+        "How many requests run at a time",
+        "The KV tokens divided by the length of a request: the expected one, or the whole context.",
+    ),
+    FindingKind(
+        "plan.context_exceeds_pool",
+        "warn",
+        "Context longer than the KV pool",
+        "A request as long as the context allows can't be served: all of its KV must be on the GPU at a time.",
+    ),
+    FindingKind(
+        "plan.limit_above_pool",
+        "warn",
+        "Limit of tokens above what fits",
+        "max-total-tokens can only lower the KV pool.",
+    ),
+    FindingKind(
+        "plan.requests_lowered",
+        "warn",
+        "Fewer running requests than asked for",
+        "SGLang lowers max-running-requests to what the KV pool or the state cache has room for.",
+    ),
+    FindingKind(
+        "plan.prefix_cache_only",
+        "ok",
+        "What the host tier is for",
+        "The hierarchical cache keeps prefixes that come again. It does nothing for requests that are short of KV "
+        "while they run.",
+    ),
+    FindingKind(
+        "plan.copies_per_rank",
+        "ok",
+        "Host pools that hold the same",
+        "With latent attention (MLA), or fewer KV heads than ranks, ranks keep copies: more ranks need more host "
+        "memory and hold no more tokens.",
+    ),
+    FindingKind(
+        "plan.draft_counted",
+        "ok",
+        "Draft model counted",
+        "Weights and KV of the draft model of speculative decoding are part of the plan.",
+    ),
+    FindingKind(
+        "plan.draft_unknown",
+        "warn",
+        "Draft model not read",
+        "The draft model of speculative decoding could not be read; the plan counts one layer of the model instead.",
+    ),
+    FindingKind(
+        "gpu.lost",
+        "warn",
+        "GPU does not answer",
+        "The driver counts a GPU that it can't reach any more: it fell off the bus or wants a reset. The others are "
+        "read as usual; an instance that wants this one can't start.",
+    ),
+    FindingKind(
+        "gpu.driver_mismatch",
+        "refuse",
+        "Driver and libraries of different versions",
+        "The driver's libraries were upgraded while the kernel module of the version before is still loaded, so no "
+        "program can use a GPU until the node is rebooted.",
+    ),
 )
 
 CATALOGUE: dict[str, FindingKind] = {kind.id: kind for kind in _KINDS}

@@ -15,8 +15,8 @@ from pathlib import Path
 from devnode.names import Clone
 from suite.progress import Progress, Shown
 
-# The one tool that comes from the distribution; ansible-test uses it too.
-CHECKERS = ("shellcheck",)
+# Tools that come from the distribution: ansible-test uses shellcheck, too; the others build tests/stand_ins.
+CHECKERS = ("shellcheck", "gcc", "libc6-dev")
 # What the pytest plugin suite.live writes in front of a test that ended.
 TEST_ENDED = "test: "
 _LINKS = "playbooks/collections/"

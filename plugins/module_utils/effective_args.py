@@ -1,0 +1,336 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The values that size anything, each with where it comes from: given, the engine's default, or a mirrored rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ansible_collections.headroom.serving.plugins.module_utils import flag_tables, mirrored_rules, sizing_flags
+from ansible_collections.headroom.serving.plugins.module_utils.flag_tables import NEW
+from ansible_collections.headroom.serving.plugins.module_utils.hardware import Gpu, Hardware
+from ansible_collections.headroom.serving.plugins.module_utils.model_shape import ModelShape
+from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
+
+Origin = Literal["given", "default", "rule"]
+
+
+@dataclass(frozen=True)
+class Effective:
+    """A value as the server will use it; `source` is a place in the instance, a flag table, or a line of SGLang."""
+
+    value: Any
+    origin: Origin
+    source: str
+
+
+@dataclass(frozen=True)
+class EffectiveArgs(Mapping[str, Effective]):
+    """Effective values by the flag's own name, what they were resolved from, and for which engine."""
+
+    engine_version: str
+    entries: Mapping[str, Effective]
+    given: Mapping[str, Any]
+    env: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> Effective:
+        return self.entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def release(self) -> str:
+        """The known release that the engine follows."""
+        return flag_tables.generation(self.engine_version)
+
+    def value(self, name: str) -> Any:
+        """Return the value of a flag, None if it is not set."""
+        found = self.entries.get(name)
+        return None if found is None else found.value
+
+    def integer(self, name: str, unset: int = 0) -> int:
+        """Return a flag's value as a whole number, `unset` if it is not set."""
+        value = self.value(name)
+        return unset if value is None else int(value)
+
+    def number(self, name: str, unset: float = 0.0) -> float:
+        """Return a flag's value as a number, `unset` if it is not set."""
+        value = self.value(name)
+        return unset if value is None else float(value)
+
+    def flag(self, name: str) -> bool:
+        """Tell whether a switch is on."""
+        return bool(self.value(name))
+
+    def text(self, name: str) -> str:
+        """Return a flag's value as text, empty if it is not set."""
+        value = self.value(name)
+        return "" if value is None else str(value)
+
+    @property
+    def attention_dp(self) -> int:
+        """Size of data parallelism within attention; 1 without (A: dp-size with enable-dp-attention)."""
+        if self.flag("enable-dp-attention"):
+            return max(self.integer("dp-size", 1), self.integer("attn-dp-size", 1))
+        return self.integer("attn-dp-size", 1)
+
+    @property
+    def attention_tp(self) -> int:
+        """Over how many ranks attention heads are split."""
+        return max(1, self.integer("tp-size", 1) // (self.attention_dp * self.integer("attn-cp-size", 1)))
+
+    @property
+    def replicas(self) -> int:
+        """Whole copies of the model (dp-size without attention data parallelism)."""
+        return 1 if self.attention_dp > 1 else self.integer("dp-size", 1)
+
+    @property
+    def ranks(self) -> int:
+        """Scheduler processes of the instance on all nodes; each has a GPU and host pools of its own."""
+        return self.integer("tp-size", 1) * self.integer("pp-size", 1) * self.replicas
+
+    @property
+    def ranks_on_node(self) -> int:
+        """Scheduler processes on one node."""
+        return max(1, self.ranks // self.integer("nnodes", 1))
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the server computes on the processor."""
+        return self.text("device") == "cpu"
+
+
+def resolve(
+    args: Mapping[str, Any],
+    engine_version: str,
+    shape: ModelShape,
+    hardware: Hardware,
+    gpus: tuple[int, ...] = (),
+    env: Mapping[str, str] | None = None,
+) -> EffectiveArgs:
+    """Fill in what an instance does not give, as SGLang would.
+
+    Args:
+        args: The instance's `args`: flag without leading dashes -> value.
+        engine_version: Version of the engine, such as "0.5.14".
+        shape: The model.
+        hardware: The node.
+        gpus: Indexes of the instance's GPUs; all of the node's if empty.
+        env: The instance's environment; decides only what SGLang reads from there.
+
+    Raises:
+        HeadroomError: If a value that sizes something can't be one (`settings.invalid`).
+    """
+    env = dict(env or {})
+    table = flag_tables.table(flag_tables.generation(engine_version))
+    given = sizing_flags.given(args, table)
+    entries: dict[str, Effective] = {}
+    for name in sizing_flags.SIZING:
+        if name in given:
+            entries[name] = Effective(given[name], "given", "args")
+        elif name in table:
+            entries[name] = Effective(table[name].default, "default", f"flags of {engine_version}")
+    if given.get("pp-size", 1) > max(1, shape.layers):
+        raise refusal(
+            "settings.invalid",
+            f"args.pp-size is {given['pp-size']}: the model has {shape.layers} layers, and each stage needs one.",
+            f"Set it to {shape.layers} at most.",
+        )
+    found = EffectiveArgs(engine_version, entries, dict(args), env)
+    _kv_dtype(found, entries, shape, [gpu for gpu in hardware.gpus if not gpus or gpu.index in gpus])
+    for rule in (_device, _context, _pages, _ratios, _hicache_layout, _graphs_and_chunk, _fraction):
+        rule(found, entries, shape, hardware)
+    return found
+
+
+def changed(
+    found: EffectiveArgs, changes: Mapping[str, Any], shape: ModelShape, hardware: Hardware, gpus: tuple[int, ...]
+) -> EffectiveArgs:
+    """Return the arguments resolved again with some flags set otherwise; a change to None removes a flag."""
+    args = {name: value for name, value in found.given.items() if name not in changes}
+    args.update({name: value for name, value in changes.items() if value is not None})
+    return resolve(args, found.engine_version, shape, hardware, gpus, found.env)
+
+
+def _device(found: EffectiveArgs, entries: dict[str, Effective], _shape: ModelShape, hardware: Hardware) -> None:
+    # A utils/common.py:2051-2110: the first accelerator there is, a CPU only where the environment asks for it.
+    if found.text("device"):
+        return
+    cpu = not hardware.gpus and found.env.get("SGLANG_USE_CPU_ENGINE") == "1"
+    entries["device"] = Effective("cpu" if cpu else "cuda", "rule", "utils/common.py:2051")
+
+
+def _context(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelShape, _hardware: Hardware) -> None:
+    if found.value("context-length") is None:
+        source = "configs/model_config.py: the model's config.json"
+        entries["context-length"] = Effective(shape.context_tokens, "rule", source)
+
+
+def _pages(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelShape, _hardware: Hardware) -> None:
+    backends = tuple(found.text(f"{phase}attention-backend") for phase in ("", "decode-", "prefill-"))
+    indexed = any(group.index_head_dim for group in shape.groups)
+    given = found.value("page-size")
+    page, source = mirrored_rules.page_tokens(given, backends, indexed)
+    if page != given:
+        entries["page-size"] = Effective(page, "rule", source)
+
+
+def _kv_dtype(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelShape, gpus: list[Gpu]) -> None:
+    if found.text("kv-cache-dtype") != "auto":
+        return
+    major = min((gpu.compute_capability[0] for gpu in gpus if gpu.compute_capability), default=0)
+    if shape.kv_cache_quant.startswith("fp8"):
+        kind, source = "fp8_e4m3", "model_executor/model_runner.py:2338 (kv_cache_quant_algo of the checkpoint)"
+    elif any(group.index_head_dim for group in shape.groups):
+        kind = "fp8_e4m3" if major >= 10 else "bfloat16"
+        source = "server_args.py:3403 (sparse attention)"
+    else:
+        given = found.text("dtype")
+        kind = shape.dtype if given == "auto" else given
+        source = "model_executor/model_runner.py:2338 (the model's own type)"
+    entries["kv-cache-dtype"] = Effective(kind, "rule", source)
+
+
+def _ratios(found: EffectiveArgs, entries: dict[str, Effective], _shape: ModelShape, _hardware: Hardware) -> None:
+    for name, value in (("swa-full-tokens-ratio", 0.8), ("mamba-full-memory-ratio", 0.9)):
+        if found.value(name) is None:  # B arg_groups/fields/schedule.py:160, :225
+            entries[name] = Effective(value, "rule", "arg_groups/fields/schedule.py:160")
+    if "moe-a2a-backend" in entries and found.text("moe-a2a-backend") == "":
+        entries["moe-a2a-backend"] = Effective("none", "rule", "server_args.py")
+
+
+def _hicache_layout(found: EffectiveArgs, entries: dict[str, Effective], _shape: ModelShape, _hw: Hardware) -> None:
+    # A server_args.py:5560-5590, B arg_groups/hicache_hook.py:171-204
+    if not found.flag("enable-hierarchical-cache"):
+        return
+    layout, backend = found.text("hicache-mem-layout"), found.text("hicache-io-backend")
+    if layout == "page_first_direct" and backend == "kernel":
+        entries["hicache-io-backend"] = Effective("direct", "rule", "server_args.py:5562")
+    elif layout == "page_first" and backend == "direct":
+        entries["hicache-mem-layout"] = Effective("page_first_direct", "rule", "server_args.py:5571")
+
+
+def _graphs_and_chunk(
+    found: EffectiveArgs, entries: dict[str, Effective], shape: ModelShape, hardware: Hardware
+) -> None:
+    new = found.release == NEW
+    chunk, largest, source = mirrored_rules.sizes_by_memory(
+        found.release, gpu_mib(found, hardware), found.integer("tp-size", 1)
+    )
+    if found.value("chunked-prefill-size") is None:
+        entries["chunked-prefill-size"] = Effective(chunk, "rule", source)
+    requests = found.value("max-running-requests")
+    if found.value("cuda-graph-max-bs-decode") is None:
+        if new and requests is not None and requests < largest:
+            largest, source = requests, "arg_groups/memory_hook.py:183"
+        entries["cuda-graph-max-bs-decode"] = Effective(largest, "rule", source)
+    for phase, default in (("decode", "full"), ("prefill", "breakable" if new else "tc_piecewise")):
+        name = f"cuda-graph-backend-{phase}"
+        if found.value(name) is not None:
+            continue
+        off = found.flag(f"disable-{phase}-cuda-graph") or found.text("attention-backend") in (
+            "torch_native",
+            "flex_attention",
+        )
+        if off or found.on_cpu or (phase == "prefill" and _prefill_graph_is_off(found, shape)):
+            default = "disabled"
+        line = "arg_groups/cuda_graph_hook.py:136" if new else "server_args.py:2997"
+        entries[name] = Effective(default, "rule", line)
+    if found.value("cuda-graph-max-bs-prefill") is None:
+        tokens = found.integer("chunked-prefill-size")
+        if is_mla(shape):
+            tokens = min(8192, tokens) if new else 2048
+        limit = found.value("max-total-tokens")
+        tokens = min(tokens, limit) if limit else tokens
+        if not new and "context-length" in found.given:
+            tokens = min(tokens, found.integer("context-length"))
+        line = "arg_groups/memory_hook.py:233" if new else "server_args.py:3239"
+        entries["cuda-graph-max-bs-prefill"] = Effective(tokens, "rule", line)
+
+
+def _prefill_graph_is_off(found: EffectiveArgs, shape: ModelShape) -> bool:
+    """Mirror A server_args.py:2997-3057 and B arg_groups/cuda_graph_hook.py:145-239 as far as sizes depend on it."""
+    if not mirrored_rules.prefill_graph_by_default(found.release, shape.architecture, shape.is_multimodal):
+        return True
+    a2a = found.text("moe-a2a-backend") or "none"
+    if found.integer("pp-size", 1) > 1 or found.integer("attn-cp-size", 1) > 1:
+        return True
+    if found.release == NEW:
+        return found.integer("dcp-size", 1) > 1 or a2a not in ("none", "deepep", "megamoe", "flashinfer")
+    return (
+        found.attention_dp > 1
+        or a2a != "none"
+        or found.flag("enable-lora")
+        or found.flag("enable-torch-compile")
+        or found.flag("enable-hierarchical-cache")
+        or found.integer("cpu-offload-gb") > 0
+        or found.text("load-format") == "gguf"
+    )
+
+
+def _fraction(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelShape, hardware: Hardware) -> None:
+    if found.value("mem-fraction-static") is not None:
+        return
+    vision = (shape.vision_layers, shape.vision_hidden_size) if uses_vision(found, shape) else None
+    fraction, source = mirrored_rules.default_fraction(
+        found.release, gpu_mib(found, hardware), reserved_mib(found, shape, hardware), vision
+    )
+    entries["mem-fraction-static"] = Effective(fraction, "rule", source)
+
+
+def reserved_mib(found: EffectiveArgs, shape: ModelShape, hardware: Hardware) -> float:
+    """Return what SGLang sets aside on a GPU for all but weights and KV, in MiB; without its factor for vision."""
+    chunk = found.integer("chunked-prefill-size")
+    prefill = found.text("cuda-graph-backend-prefill") != "disabled"
+    return mirrored_rules.reserved_mib(
+        found.release,
+        gpu_mib(found, hardware),
+        chunk if chunk > 0 else found.integer("max-prefill-tokens"),
+        found.integer("cuda-graph-max-bs-decode"),
+        found.text("cuda-graph-backend-decode") != "disabled",
+        found.integer("tp-size", 1) * found.integer("pp-size", 1),
+        found.attention_dp,
+        mirrored_rules.prefill_graph_sizes(found.integer("cuda-graph-max-bs-prefill")) if prefill else 0,
+        is_mla(shape),
+        found.text("moe-a2a-backend") == "deepep",
+    )
+
+
+def gpu_mib(found: EffectiveArgs, hardware: Hardware) -> float | None:
+    """Return the memory by which SGLang picks its defaults, in MiB: the smallest of all GPUs of the node.
+
+    Mirrors A utils/common.py:1751 (nvidia-smi sees all GPUs) and :1832 (on a CPU: the memory of a NUMA node).
+    """
+    if found.on_cpu:
+        return hardware.mem_total_bytes / max(1, hardware.numa_nodes) / 2**20
+    return min((gpu.total_bytes / 2**20 for gpu in hardware.gpus), default=None)
+
+
+def is_mla(shape: ModelShape) -> bool:
+    """Tell whether a model keeps latent KV (MLA), which is the same on every rank."""
+    return any(group.kind == "mla" for group in shape.groups)
+
+
+def uses_vision(found: EffectiveArgs, shape: ModelShape) -> bool:
+    """Tell whether the server will load and run a vision tower."""
+    return shape.is_multimodal and not found.flag("language-model-only") and not found.flag("language-only")
+
+
+def loader_threads(found: EffectiveArgs) -> int:
+    """Return how many threads of a rank read weights (A model_loader/loader.py:351: 8 unless configured)."""
+    extra = found.value("model-loader-extra-config")
+    if isinstance(extra, str):
+        try:
+            extra = json.loads(extra)
+        except ValueError:
+            extra = None
+    threads = extra.get("num_threads") if isinstance(extra, Mapping) else None
+    return threads if isinstance(threads, int) and threads > 0 else 8

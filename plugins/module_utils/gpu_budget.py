@@ -1,0 +1,232 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The memory of a GPU: what is free before the weights, what fits as KV, and what the slack must hold.
+
+`fraction x pre` is for weights and KV; all that SGLang allocates later comes out of the slack, `pre x (1 - fraction)`
+(A model_executor/model_runner_kv_cache_mixin.py:85-120, B mem_cache/kv_cache_configurator.py:2990-3060).
+"""
+
+from __future__ import annotations
+
+from ansible_collections.headroom.serving.plugins.module_utils import effective_args, kv_pool
+from ansible_collections.headroom.serving.plugins.module_utils.effective_args import EffectiveArgs
+from ansible_collections.headroom.serving.plugins.module_utils.flag_tables import NEW
+from ansible_collections.headroom.serving.plugins.module_utils.hardware import Gpu, Hardware
+from ansible_collections.headroom.serving.plugins.module_utils.kv_pool import GIB, KvLayout
+from ansible_collections.headroom.serving.plugins.module_utils.model_shape import (
+    ModelShape,
+    draft_bytes_per_rank,
+    weight_bytes_per_rank,
+)
+from ansible_collections.headroom.serving.plugins.module_utils.plan_types import GpuBudget, Interval, PlanInput, Source
+
+# Measured with 0.5.14 on an H200: free memory falls by this before the weights, whatever the model.
+CONTEXT_GIB = 0.67
+# NCCL's first communicators, once there is more than one rank. An estimate.
+COMMUNICATOR_GIB = 0.70
+# Bands of an estimate: the truth is within 1 % of free memory and 0.5 % of weights.
+PRE_BAND = 0.0099
+WEIGHTS_BAND = 0.0049
+# Bands of a measured figure: the log rounds to 0.01 GiB, and a start differs from the next by as much.
+PRE_MEASURED_GIB = 0.02
+WEIGHTS_MEASURED_GIB = 0.01
+# Activations of a prefill chunk, in numbers of 16 bits for each token and hidden dimension. Measured with a GQA model
+# of hidden size 4,096 and chunks of 8,192: 15.4 run eagerly, 20.6 held by the prefill graphs.
+CHUNK_WIDTH = 21
+MLA_PREFILL_GRAPH_BYTES = 1536 * 2**20  # SGLang's own figure, A server_args.py:3306
+# The list of free pages of the KV pool, int64 (A mem_cache/allocator/token.py:44): 2.2 GiB of the recorded toy model's.
+FREE_PAGE_BYTES = 8
+GRAPH_BASE_BYTES = int(0.15 * GIB)  # measured: 0.04 to 0.16 GiB for a few small graphs
+GRAPH_BATCH_BYTES = 2 * 2**20  # SGLang's own figure, A server_args.py:3285
+LOGIT_BYTES = 8  # of each entry of the vocabulary: logits in float32, and their copy as probabilities
+WORKSPACE_BYTES = GIB // 2  # of the attention back end: 128 to 512 MB
+FRAGMENT_BYTES = GIB // 4
+VISION_BYTES = 3 * GIB // 2  # activations of the encoder and its cache of embeddings. An estimate.
+LATE_COMMUNICATOR_BYTES = int(0.7 * GIB)  # NCCL's channels at first use, with more than one rank. An estimate.
+_MULTIMODAL_CACHE_MIB = 100  # B mem_cache/kv_cache_configurator.py:210, SGLANG_VLM_CACHE_SIZE_MB
+_MULTIMODAL_TRANSPORT_MIB = 1024  # B :212, SGLANG_MM_FEATURE_CACHE_MB
+
+
+def chosen(hardware: Hardware, gpus: tuple[int, ...]) -> list[Gpu]:
+    """Return the instance's GPUs, all of the node's if it names none, in the order of their indexes."""
+    return sorted((gpu for gpu in hardware.gpus if not gpus or gpu.index in gpus), key=lambda gpu: gpu.index)
+
+
+def used_gpus(inputs: PlanInput) -> list[Gpu]:
+    """Return the GPUs on which ranks will be: the first ones of those the instance has."""
+    return chosen(inputs.hardware, inputs.gpus)[: inputs.args.ranks_on_node]
+
+
+def free_bytes(inputs: PlanInput, gpu: Gpu) -> int:
+    """Return what will be free on a GPU once the outgoing release has ended, without other instances' claims."""
+    free = min(gpu.total_bytes, gpu.free_bytes + max(0, inputs.release_gpu_bytes.get(gpu.index, 0)))
+    return max(0, free - claimed_bytes(inputs, gpu.index))
+
+
+def claimed_bytes(inputs: PlanInput, index: int) -> int:
+    """Return what other instances that are to run will take of a GPU."""
+    return sum(plan.gpu.claim_bytes + int(CONTEXT_GIB * GIB) for plan in inputs.others if index in plan.gpus)
+
+
+def budget(inputs: PlanInput) -> GpuBudget:
+    """Return the memory of the instance's fullest GPU; on a CPU that of a rank."""
+    args, shape = inputs.args, inputs.shape
+    pre, pre_source = _pre_gib(inputs)
+    weights, weights_source = _weights_gib(inputs)
+    draft_gib, draft_layers = _draft(inputs)
+    multimodal_gib = _multimodal_gib(args, shape)
+    kv = kv_pool.layout(shape, args, inputs.draft_shape if uses_draft(args) else None, draft_layers)
+    fraction = args.number("mem-fraction-static")
+
+    def fitting(pre_gib: float, weights_gib: float) -> kv_pool.Pools:
+        return kv_pool.pools(fraction * pre_gib - weights_gib - draft_gib - multimodal_gib, kv, args)
+
+    best = fitting(pre.best, weights.best)
+    low = fitting(pre.low, weights.high)
+    high = fitting(pre.high, weights.low)
+    requests = kv_pool.max_running_requests(best.tokens, best.states, kv, args)
+    most = max(requests, kv_pool.max_running_requests(high.tokens, high.states, kv, args))
+    return GpuBudget(
+        total_bytes=min((gpu.total_bytes for gpu in used_gpus(inputs)), default=0),
+        pre_bytes=pre.scaled(GIB),
+        pre_source=pre_source,
+        fraction=fraction,
+        weights_bytes=weights.scaled(GIB),
+        weights_source=weights_source,
+        draft_weight_bytes=int(draft_gib * GIB),
+        multimodal_bytes=int(multimodal_gib * GIB),
+        cell_bytes=kv.budget_bytes,
+        kv_bytes=best.kv_bytes,
+        draft_kv_bytes=best.draft_bytes,
+        state_bytes=best.state_bytes,
+        tokens=Interval(low.tokens, best.tokens, high.tokens),
+        swa_tokens=best.swa_tokens,
+        states=best.states,
+        max_running_requests=requests,
+        overflow_bytes=int(best.tokens * max(0.0, kv.device_bytes - kv.budget_bytes)),
+        slack_bytes=pre.scaled((1 - fraction) * GIB),
+        reserve_bytes=int(effective_args.reserved_mib(args, shape, inputs.hardware) * 2**20),
+        claimed_by_others_bytes=max((claimed_bytes(inputs, gpu.index) for gpu in used_gpus(inputs)), default=0),
+        minimum_fraction=(weights.high + draft_gib + multimodal_gib) / pre.low if pre.low > 0 else 1.0,
+        **_slack_parts(inputs, most, int(high.tokens)),
+    )
+
+
+def uses_draft(args: EffectiveArgs) -> bool:
+    """Tell whether speculative decoding runs a draft model; n-grams need none."""
+    return bool(args.text("speculative-algorithm")) and args.text("speculative-algorithm").upper() != "NGRAM"
+
+
+def layout(inputs: PlanInput) -> KvLayout:
+    """Return the bytes of KV of a token, for other rooms that need them."""
+    draft = inputs.draft_shape if uses_draft(inputs.args) else None
+    return kv_pool.layout(inputs.shape, inputs.args, draft, _draft(inputs)[1])
+
+
+def _pre_gib(inputs: PlanInput) -> tuple[Interval, Source]:
+    """Return the free memory of the fullest GPU before the weights; measured only if nothing new holds memory."""
+    args = inputs.args
+    if args.on_cpu:
+        free = _cpu_free_gib(inputs)
+        return Interval(free * (1 - PRE_BAND), free, free * (1 + PRE_BAND)), "estimated"
+    free = min((free_bytes(inputs, gpu) for gpu in used_gpus(inputs)), default=0) / GIB
+    estimate = max(0.0, free - CONTEXT_GIB - (COMMUNICATOR_GIB if args.ranks > 1 else 0.0))
+    measured = inputs.facts.pre_gib
+    if measured is not None and measured * (1 - PRE_BAND) <= estimate:
+        return Interval(measured - PRE_MEASURED_GIB, measured, measured + PRE_MEASURED_GIB), "measured"
+    return Interval(estimate * (1 - PRE_BAND), estimate, estimate * (1 + PRE_BAND)), "estimated"
+
+
+def _cpu_free_gib(inputs: PlanInput) -> float:
+    # A utils/common.py:612: available memory, split evenly over the NUMA nodes.
+    hardware = inputs.hardware
+    free = min(hardware.mem_total_bytes, hardware.mem_available_bytes + inputs.release_host_bytes)
+    free -= sum(plan.host.claim_bytes for plan in inputs.others)
+    return max(0.0, free / max(1, hardware.numa_nodes) / GIB)
+
+
+def _weights_gib(inputs: PlanInput) -> tuple[Interval, Source]:
+    measured = inputs.facts.weights_gib
+    if measured is not None:
+        low = max(0.0, measured - WEIGHTS_MEASURED_GIB)
+        return Interval(low, measured, measured + WEIGHTS_MEASURED_GIB), "measured"
+    args, shape = inputs.args, inputs.shape
+    gib = _weight_bytes(inputs, shape, shape.is_multimodal and not effective_args.uses_vision(args, shape)) / GIB
+    return Interval(gib * (1 - WEIGHTS_BAND), gib, gib * (1 + WEIGHTS_BAND)), "estimated"
+
+
+def _draft(inputs: PlanInput) -> tuple[float, int]:
+    """Return (GiB of a draft model's weights on a rank, layers of a draft inside the target's own checkpoint)."""
+    args = inputs.args
+    if not uses_draft(args):
+        return 0.0, 0
+    if inputs.draft_shape is not None:
+        return _weight_bytes(inputs, inputs.draft_shape, False) / GIB, 0
+    tp, ep = args.integer("tp-size", 1), args.integer("ep-size", 1)
+    own = 0 if args.text("speculative-draft-model-path") else inputs.shape.draft_layers
+    if own:
+        return draft_bytes_per_rank(inputs.shape, tp, ep, args.attention_dp) / GIB, own
+    # Neither read nor in the model's own files: a layer of the model stands in for it.
+    return _weight_bytes(inputs, inputs.shape, False) / max(1, inputs.shape.layers) / GIB, 1
+
+
+def _weight_bytes(inputs: PlanInput, shape: ModelShape, without_vision: bool) -> int:
+    args = inputs.args
+    return weight_bytes_per_rank(
+        shape,
+        args.integer("tp-size", 1),
+        args.integer("pp-size", 1),
+        args.integer("ep-size", 1),
+        args.attention_dp,
+        without_vision=without_vision,
+    )
+
+
+def _multimodal_gib(args: EffectiveArgs, shape: ModelShape) -> float:
+    """Return what B takes off the KV for images (kv_cache_configurator.py:202-219); A takes nothing."""
+    if args.release != NEW or not effective_args.uses_vision(args, shape):
+        return 0.0
+    mib = _env_mib(args, "SGLANG_VLM_CACHE_SIZE_MB", _MULTIMODAL_CACHE_MIB)
+    if args.text("mm-feature-transport") in ("cuda_ipc", "cuda_vmm"):
+        mib += _env_mib(args, "SGLANG_MM_FEATURE_CACHE_MB", _MULTIMODAL_TRANSPORT_MIB)
+    return mib / 1024
+
+
+def _env_mib(args: EffectiveArgs, name: str, default: int) -> int:
+    text = str(args.env.get(name, "")).strip()
+    return int(text) if text.isdigit() else default
+
+
+def _slack_parts(inputs: PlanInput, requests: int, kv_tokens: int) -> dict[str, int]:
+    """Return the parts of the slack by the names that GpuBudget has for them, in bytes."""
+    args, shape = inputs.args, inputs.shape
+    draft_tokens = args.integer("speculative-num-draft-tokens")
+    # A mem_cache/memory_pool.py:229-255, B :376-408: int32, one row for padding, 4 tokens beyond the context.
+    table = (requests + 1) * (args.integer("context-length") + 4 + draft_tokens) * 4
+    table += kv_tokens // args.integer("page-size", 1) * FREE_PAGE_BYTES
+    chunk = args.integer("chunked-prefill-size")
+    tokens = chunk if chunk > 0 else args.integer("max-prefill-tokens")
+    chunk_bytes = tokens * shape.hidden_size * 2 * CHUNK_WIDTH
+    if shape.experts_per_token:
+        # Marlin and Triton keep the routed tokens: A layers/moe/fused_moe_triton.
+        width = max(2 * shape.moe_intermediate_size // args.integer("tp-size", 1), shape.hidden_size)
+        chunk_bytes += tokens * shape.experts_per_token * width * 2
+    if effective_args.is_mla(shape) and args.text("cuda-graph-backend-prefill") != "disabled":
+        chunk_bytes = max(chunk_bytes, MLA_PREFILL_GRAPH_BYTES)
+    graphs = 0
+    if args.text("cuda-graph-backend-decode") != "disabled":
+        batch = args.integer("cuda-graph-max-bs-decode")
+        graphs = GRAPH_BASE_BYTES + batch * (GRAPH_BATCH_BYTES + shape.vocab_size * LOGIT_BYTES)
+        if uses_draft(args):
+            graphs *= 2
+    cpu = args.on_cpu
+    return {
+        "request_table_bytes": table,
+        "decode_graph_bytes": graphs,
+        "chunk_bytes": chunk_bytes,
+        "vision_bytes": VISION_BYTES if effective_args.uses_vision(args, shape) else 0,
+        "workspace_bytes": 0 if cpu else WORKSPACE_BYTES,
+        "communicator_bytes": LATE_COMMUNICATOR_BYTES if args.ranks > 1 and not cpu else 0,
+        "fragment_bytes": 0 if cpu else FRAGMENT_BYTES,
+    }

@@ -1,0 +1,171 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bytes of weights on the fullest rank, for any split of a model over GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ansible_collections.headroom.serving.plugins.module_utils import tensor_parts, weight_parts
+from ansible_collections.headroom.serving.plugins.module_utils.shape_record import ModelShape
+from ansible_collections.headroom.serving.plugins.module_utils.weight_parts import WeightPart
+
+_VOCABULARY_PADDING = 64
+# kMinLargeAlloc, kSmallSize, kRoundLarge and kLargeBuffer of the allocator.
+_LARGE_BYTES = 10 * 2**20
+_SMALL_BYTES = 2**20
+_ROUNDED_BYTES = 2 * 2**20
+_BLOCK_BYTES = 20 * 2**20
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a model is spread: tensor, pipeline, expert ranks, and ranks of data-parallel attention (within tp)."""
+
+    tp: int
+    pp: int = 1
+    ep: int = 1
+    attention_dp: int = 1
+    vision_dp: bool = False
+    without_vision: bool = False
+    all_to_all: bool = False
+
+
+def weight_bytes_per_rank(
+    shape: ModelShape,
+    tp: int,
+    pp: int = 1,
+    ep: int = 1,
+    attention_dp: int = 1,
+    vision_dp: bool = False,
+    without_vision: bool = False,
+    all_to_all: bool = False,
+) -> int:
+    """Return the bytes of weights that the fullest rank holds after loading, those of draft layers not included.
+
+    Args:
+        shape: The model.
+        tp: `--tp-size`.
+        pp: `--pp-size`.
+        ep: `--ep-size`.
+        attention_dp: `--dp-size` with `--enable-dp-attention`, else 1.
+        vision_dp: `--mm-enable-dp-encoder`.
+        without_vision: `--language-only` or `--language-model-only`.
+        all_to_all: `--moe-a2a-backend` is given and not "none": shared experts are whole on each rank then.
+    """
+    split = Split(tp, pp, ep, attention_dp, vision_dp, without_vision, all_to_all)
+    parts = [part for part in shape.parts if not part.draft]
+    if not parts:
+        # A shape that was put together from totals alone.
+        return -(-(-(-shape.sharded_bytes // tp) + shape.replicated_bytes) // pp)
+    held = max(sum(_on_rank(shape, part, split, stage) for part in parts) for stage in range(pp))
+    return held + _rest_bytes(shape, split) // pp
+
+
+def draft_bytes_per_rank(shape: ModelShape, tp: int, ep: int = 1, attention_dp: int = 1) -> int:
+    """Return the bytes that a draft worker adds on each rank for the draft layers in the model's own files (MTP)."""
+    split = Split(tp, 1, ep, attention_dp)
+    return sum(_on_rank(shape, part, split, 0) for part in shape.parts if part.draft)
+
+
+def stage_layers(layers: int, pp: int, stage: int) -> range:
+    """Return the layers of a pipeline stage; the last stages get one more (distributed/utils.py, get_pp_indices)."""
+    base, more = divmod(layers, pp)
+    plain = pp - more
+    first = stage * base + max(0, stage - plain)
+    return range(first, first + base + (1 if stage >= plain else 0))
+
+
+def _on_rank(shape: ModelShape, part: WeightPart, split: Split, stage: int) -> int:
+    if part.kind in tensor_parts.VISION and split.without_vision:
+        return 0
+    if part.first_layer >= 0:
+        mine = stage_layers(shape.layers, split.pp, stage)
+        first, last = max(part.first_layer, mine.start), min(part.first_layer + part.layers, mine.stop)
+        return max(0, last - first) * _share(shape, part, split)
+    return part.layers * _share(shape, part, split) if _has(shape, part, split, stage) else 0
+
+
+def _rest_bytes(shape: ModelShape, split: Split) -> int:
+    """Return what PyTorch's allocator takes beyond what was asked for (c10/cuda/CUDACachingAllocator.cpp).
+
+    It takes 20 MiB at a time for requests from 1 to 10 MiB and fills these blocks best fit; larger requests are
+    rounded up to 2 MiB. The requests of all layers are played through in their order.
+    """
+    rest = 0
+    free: list[int] = []
+    mine = [item for item in shape.allocations if not item.draft]
+    layers = [item for item in mine if item.kind != weight_parts.ABSORBED]
+    rounds = max((item.count for item in layers), default=0)
+    requests = [item for turn in range(rounds) for item in layers if item.count > turn]
+    requests += [item for item in mine if item.kind == weight_parts.ABSORBED for _copy in range(item.count)]
+    sizes: dict[tuple[str, int], int] = {}
+    for item in requests:
+        key = (item.kind, item.size_bytes)
+        if key not in sizes:
+            sizes[key] = _share(shape, WeightPart(item.kind, -1, 1, item.size_bytes), split)
+        size = sizes[key]
+        if size >= _LARGE_BYTES:
+            rest += -size % _ROUNDED_BYTES
+        elif size > _SMALL_BYTES:
+            fitting = [place for place, left in enumerate(free) if left >= size]
+            if fitting:
+                free[min(fitting, key=free.__getitem__)] -= size
+            else:
+                free.append(_BLOCK_BYTES - size)
+    return rest + sum(free)
+
+
+def _has(shape: ModelShape, part: WeightPart, split: Split, stage: int) -> bool:
+    """Whether a stage holds what belongs to no layer: the ends of the model go to the ends of the pipeline."""
+    last = split.pp - 1
+    if part.kind == tensor_parts.EMBEDDING:
+        return stage == 0 or (shape.tied_embeddings and stage == last)
+    return part.kind != tensor_parts.HEAD or stage == last
+
+
+def _share(shape: ModelShape, part: WeightPart, split: Split) -> int:
+    """Return a rank's bytes of one layer of a part."""
+    size, attention_tp = part.bytes_per_layer, max(1, split.tp // split.attention_dp)
+    kind = part.kind
+    if kind == tensor_parts.EMBEDDING and split.attention_dp > 1:
+        return size
+    if kind in (tensor_parts.EMBEDDING, tensor_parts.HEAD):
+        return size * _vocabulary_rows(shape.vocab_size, split.tp) // shape.vocab_size
+    if kind in (tensor_parts.ATTENTION, weight_parts.ABSORBED):
+        return -(-size // attention_tp)
+    if kind == tensor_parts.KV:
+        heads = max(1, shape.kv_heads)
+        return -(-size * max(1, heads // attention_tp) // heads)
+    if kind == tensor_parts.SHARED_EXPERT and split.all_to_all:
+        return size
+    if kind == tensor_parts.EXPERT and shape.experts:
+        within = max(1, split.tp // split.ep)
+        if shape.quantization == "mxfp4":
+            size = _padded(size, shape, within)
+        return -(-size * -(-shape.experts // split.ep) // (shape.experts * within))
+    if kind in (tensor_parts.MLP, tensor_parts.SHARED_EXPERT, tensor_parts.EXPERT):
+        return -(-size // split.tp)
+    if kind == tensor_parts.VISION_SHARDED and not split.vision_dp:
+        return -(-size // attention_tp)
+    return size
+
+
+def _padded(size: int, shape: ModelShape, within: int) -> int:
+    """Return the bytes of experts whose sides are padded for the Marlin kernel (quantization/mxfp4.py, use_marlin).
+
+    That is what compute capability 12.0 takes; on 9.0 it is a few per cent less, on 10.0 it may be more.
+    """
+    width, hidden = shape.moe_intermediate_size // within, shape.hidden_size
+    if not width:
+        return size
+    return size * (-(-width // 128) * 128) * (-(-hidden // 256) * 256) // (width * hidden)
+
+
+def _vocabulary_rows(vocab_size: int, tp: int) -> int:
+    """Return the rows of a rank (vocab_parallel_embedding.py): padded to 64, or to 64 x tp if need be."""
+    padding = _VOCABULARY_PADDING
+    if -(-vocab_size // padding) * padding % tp:
+        padding *= tp
+    return -(-vocab_size // padding) * padding // tp

@@ -1,0 +1,83 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who a process is, without a word of its arguments."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.headroom.serving.plugins.module_utils import processes
+from ansible_collections.headroom.serving.plugins.module_utils.processes import ProcessFacts
+
+
+def test_a_real_process() -> None:
+    holder = subprocess.Popen([sys.executable, "-c", "input()", "--api-key", "s3cr3t"], stdin=subprocess.PIPE)
+    try:
+        found = processes.look(holder.pid)
+    finally:
+        holder.communicate(b"\n")
+    assert found.pid == holder.pid
+    assert found.user == pwd.getpwuid(os.getuid()).pw_name
+    assert found.command.startswith("python")
+    assert "s3cr3t" not in repr(found)
+
+
+def test_a_process_that_is_gone() -> None:
+    holder = subprocess.Popen(["true"])
+    holder.wait()
+    assert processes.look(holder.pid) == ProcessFacts(holder.pid, "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("comm", "cmdline", "shown"),
+    [
+        ("python3\n", b"python3\0-m\0sglang\0", "python3"),
+        # A title that a process gave itself, of which the kernel keeps 15 characters.
+        ("sglang::schedul\n", b"sglang::scheduler_TP3", "sglang::scheduler_TP3"),
+        ("sglang::schedul\n", b"sglang::scheduler_TP3 --api-key s3cr3t", "sglang::scheduler_TP3"),
+        ("sglang::schedul\n", b"sglang::scheduler_TP3\0\0\0", "sglang::scheduler_TP3"),
+        ("a-rather-long-n\n", b"/opt/bin/a-rather-long-name\0--key\0s3cr3t\0", "a-rather-long-name"),
+        ("fifteen-letters\n", b"python3\0fifteen-letters\0--key=s3cr3t\0", "fifteen-letters"),
+        ("fifteen-letters\n", b"", "fifteen-letters"),
+        ("with space\n", b"x\0", "with space"),
+        ("\n", b"", ""),
+    ],
+)
+def test_the_name(tmp_path: Path, comm: str, cmdline: bytes, shown: str) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "comm").write_text(comm)
+    (tmp_path / "7" / "cmdline").write_bytes(cmdline)
+    assert processes.look(7, tmp_path) == ProcessFacts(7, "", shown, "")
+
+
+def test_a_user_without_a_name_is_a_number(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_text("Name:\tx\nUid:\t3999888777\t0\t0\t0\nGid:\t0\t0\t0\t0\n")
+    assert processes.look(7, tmp_path).user == "3999888777"
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("0::/system.slice/sglang-kimi.service\n", "sglang-kimi.service"),
+        ("0::/system.slice/system-getty.slice/getty@tty1.service\n", "getty@tty1.service"),
+        ("0::/user.slice/user-1000.slice/session-3.scope\n", "session-3.scope"),
+        ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/train.service\n", "user@1000.service"),
+        ("0::/system.slice/docker-0123abc.scope\n", "docker-0123abc.scope"),
+        ("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-9.scope\n", "cri-containerd-9.scope"),
+        ("12:memory:/other\n1:name=systemd:/system.slice/a.service\n0::/system.slice/a.service\n", "a.service"),
+        ("12:memory:/system.slice/wrong.service\n1:name=systemd:/init.scope\n", "init.scope"),
+        ("0::/docker/0123abc\n", ""),
+        ("0::/\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_unit(text: str, unit: str) -> None:
+    assert processes.unit_of(text) == unit

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ansible_collections.headroom.serving.plugins.module_utils import sglang_api, systemd
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
-from ansible_collections.headroom.serving.plugins.module_utils.findings import finding
+from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
 from ansible_collections.headroom.serving.plugins.module_utils.startup_log import StartupLog
 from ansible_collections.headroom.serving.plugins.module_utils.systemd import UnitState
 
@@ -101,8 +101,7 @@ def _died(
         log.feed(line)
     how = f"exit status {state.exit_status}" if state.exit_code == _CLD_EXITED else f"signal {state.exit_status}"
     text = f"Instance {name!r} died while {log.describe()} ({how}): {' | '.join(log.relevant())}"
-    item = finding("start.died", text, f"Its whole log: journalctl -u {unit_name} _SYSTEMD_INVOCATION_ID={invocation}")
-    return HeadroomError(item.line(), [item])
+    return refusal("start.died", text, f"Its whole log: journalctl -u {unit_name} _SYSTEMD_INVOCATION_ID={invocation}")
 
 
 def _late(name: str, log: StartupLog, limit_s: int) -> HeadroomError:
@@ -110,5 +109,4 @@ def _late(name: str, log: StartupLog, limit_s: int) -> HeadroomError:
         f"Instance {name!r} was not ready after {limit_s} s, while {log.describe()}; its last lines: "
         f"{' | '.join(log.relevant())}"
     )
-    item = finding("start.timeout", text, "If it only needs longer, set the instance's start_timeout_s.")
-    return HeadroomError(item.line(), [item])
+    return refusal("start.timeout", text, "If it only needs longer, set the instance's start_timeout_s.")

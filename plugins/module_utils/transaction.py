@@ -23,8 +23,9 @@ from ansible_collections.headroom.serving.plugins.module_utils import (
 )
 from ansible_collections.headroom.serving.plugins.module_utils.deployment import Step
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
-from ansible_collections.headroom.serving.plugins.module_utils.findings import finding, one_line, refusals
+from ansible_collections.headroom.serving.plugins.module_utils.findings import one_line, refusals
 from ansible_collections.headroom.serving.plugins.module_utils.instances import Instance
+from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
 from ansible_collections.headroom.serving.plugins.module_utils.systemd import UnitState
 
 Progress = Callable[[str], None]
@@ -172,21 +173,21 @@ def verify(
     name, port = str(record["served_name"]), int(record["port"])
     where = f"Instance {instance.name!r}"
     if not any(listener.belongs_to(unit) for listener in ports.listeners(port)):
-        raise _failed("verify.wrong_model", f"{where}: no process of {unit} listens on port {port}.")
+        raise refusal("verify.wrong_model", f"{where}: no process of {unit} listens on port {port}.")
     try:
         served = sorted(api.models(_GENERATION_S))
         if name not in served:
-            raise _failed("verify.wrong_model", f"{where}: {name!r} is asked for, {', '.join(served)} is served.")
+            raise refusal("verify.wrong_model", f"{where}: {name!r} is asked for, {', '.join(served)} is served.")
         say(f"asking {name} for {_TOKENS} tokens")
         if instance.is_embedding:
             amount = api.embed(name, _PROMPT, _GENERATION_S)
         else:
             amount = api.complete(name, _PROMPT, _TOKENS, _GENERATION_S).completion_tokens
         if amount < 1:
-            raise _failed("verify.no_generation", f"{where}: the server answered a completion without a token.")
+            raise refusal("verify.no_generation", f"{where}: the server answered a completion without a token.")
         info = api.server_info(_GENERATION_S)
     except sglang_api.ApiError as error:
-        raise _failed("verify.no_generation", f"{where} does not serve: {error}.") from None
+        raise refusal("verify.no_generation", f"{where} does not serve: {error}.") from None
     say(f"{name} serves: {info.kv_tokens} KV tokens, SGLang {info.version}")
     return {"kv_tokens": info.kv_tokens, "sglang_version": info.version}
 
@@ -235,11 +236,6 @@ def _remove(step: Step) -> None:
 def _api(step: Step, release_id: str) -> sglang_api.SglangApi:
     record = step.store.record(release_id)
     return sglang_api.SglangApi(str(record["host"]), int(record["port"]), step.store.api_key(release_id))
-
-
-def _failed(kind: str, message: str) -> HeadroomError:
-    item = finding(kind, message)
-    return HeadroomError(item.line(), [item])
 
 
 def _prefixed(name: str, progress: Progress) -> Progress:

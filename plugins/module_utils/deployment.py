@@ -104,7 +104,8 @@ def prepare(settings: Settings, check_mode: bool) -> Deployment:
         findings += problems
         if step is not None:
             steps.append(step)
-    if steps and not check_mode:
+    # What only stops or goes needs no account, and must go although its account is gone.
+    if any(step.release for step in steps) and not check_mode:
         findings += _account(settings)
     # What stops goes first: its port, GPUs and memory may be what the others need.
     steps.sort(key=lambda step: step.action not in ("stop", "remove"))

@@ -214,10 +214,9 @@ def _limit(label: str, start: float, end: float, place: int) -> list[str]:
     """Return a line from `start` to `end`, as parts of the width, with its label above it."""
     y = _BAR_TOP + _LIMIT_HEIGHT * place + 18
     low, high = f"{100 * start:.4f}%", f"{100 * end:.4f}%"
-    from_right = start > 0.5
+    at = f'x="{high}" text-anchor="end"' if start > 0.5 else f'x="{low}"'
     return [
-        f'<text class="limit" x="{high if from_right else low}" y="{y - 6}"'
-        f"{' text-anchor=' + chr(34) + 'end' + chr(34) if from_right else ''}>{_text(label)}</text>",
+        f'<text class="limit" {at} y="{y - 6}">{_text(label)}</text>',
         f'<line class="limit" x1="{low}" x2="{high}" y1="{y}" y2="{y}"/>',
         *(f'<line class="limit" x1="{x}" x2="{x}" y1="{y - 4}" y2="{y + 4}"/>' for x in (low, high)),
     ]

@@ -29,7 +29,7 @@ def whole(report: Mapping[str, Any], node: str, width: int) -> list[str]:
     lines = [heading(report, node), *_indented(facts(report), width), ""]
     gpu, slack, host = plan_budgets.of(report)
     lines += [*_budget(gpu, slack["reserve"]), "", *_budget(host), ""]
-    lines += [*table.render(("what it gives", ""), gains(report)), ""]
+    lines += [*_indented(gains(report), width), ""]
     found, notes = split(report["plan"]["findings"])
     if found:
         lines += [*findings_table(found, report["instance"], width - 2), ""]
@@ -90,15 +90,18 @@ def split(findings: Iterable[Mapping[str, str]]) -> tuple[list[Mapping[str, str]
 
 def findings_table(findings: Sequence[Mapping[str, str]], instance: str, width: int) -> list[str]:
     """Return findings as a table: verdict, id, and what is wrong with what would work on lines of its own."""
-    beside = max(len(item["verdict"]) for item in findings) + max(len(item["id"]) for item in findings) + 4
-    room = max(_LEAST, width - max(beside, len("verdict") + len("id") + 4))
+    header = ("verdict", "finding", "what, and what would work")
+    beside = sum(
+        max(len(name), *(len(item[key]) for item in findings)) + 2 for name, key in zip(header, ("verdict", "id"))
+    )
+    room = max(_LEAST, width - beside)
     rows: list[tuple[str, str, str]] = []
     for item in findings:
         lines = _wrapped(said(item, instance), room)
         if item["suggestion"]:
             lines += _wrapped(f"-> {item['suggestion']}", room, "   ")
         rows += [(item["verdict"], item["id"], lines[0]), *(("", "", line) for line in lines[1:])]
-    return table.render(("verdict", "finding", "what, and what would work"), rows)
+    return table.render(header, rows)
 
 
 def said(item: Mapping[str, str], instance: str) -> str:

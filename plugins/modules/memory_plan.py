@@ -6,7 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: memory_plan
 short_description: Plan the memory of SGLang instances before they start
-version_added: "0.2.0"
+version_added: "0.1.0"
 author: headroom.serving contributors (@headroom-serving)
 description:
   - Tells for each instance of a node what it will need and get of GPU and host memory. Changes nothing.

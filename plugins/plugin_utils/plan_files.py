@@ -72,7 +72,7 @@ def as_json(report: Mapping[str, Any], node: str) -> str:
 def file_name(node: str, instance: str) -> str:
     """Return a name for files that can't leave their directory and is another one for each node and instance."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", node)
-    if plain.startswith("."):
+    if plain[:1] in ("", ".", "-"):
         plain = f"_{plain}"
     if plain != node:
         plain += f"-{hashlib.sha256(node.encode('utf-8')).hexdigest()[:8]}"

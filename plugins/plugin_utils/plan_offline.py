@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,11 @@ def reports(request: Request, find_record: Find, find_lock: Find) -> list[dict[s
         inputs.append(_input(item, version, shape, node, tuple(request.accept), expected[item.name]))
         sources.append({"hardware": f"record {request.hardware_record}", "model": origin, "facts": _FACTS})
     plans = memory_plan.plan_node(inputs)
-    return [plan_report.as_dict(*parts) for parts in zip(inputs, plans, sources)]
+    # As a node would send them.
+    plain: list[dict[str, Any]] = json.loads(
+        json.dumps([plan_report.as_dict(*parts) for parts in zip(inputs, plans, sources)])
+    )
+    return plain
 
 
 def _input(

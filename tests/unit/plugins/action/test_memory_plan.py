@@ -40,6 +40,8 @@ def entry(args: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
 def make(args: dict[str, Any], variables: dict[str, Any], check_mode: bool = False) -> Any:
     """Return the action of a task whose connection can't be used."""
     loader = DataLoader()
+    # Where the playbook lies is elsewhere than where the command is given.
+    loader.set_basedir(HERE)
     action = ActionModule(
         task=Task.load({"action": "debug", "args": args, "check_mode": check_mode}),
         connection=connection_loader.get("ssh", PlayContext(), os.devnull),

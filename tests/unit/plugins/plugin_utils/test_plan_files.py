@@ -45,8 +45,13 @@ def test_a_second_run_leaves_the_files_as_they_are(tmp_path: Path, refused: Repo
     plan_files.write(tmp_path, "gpu1", json.loads(json.dumps(refused)))
     assert [(path.read_bytes(), path.stat().st_ino, path.stat().st_mtime_ns) for path in first] == before
     refused["engine_version"] = "0.5.99"
+    held = [path.open("rb") for path in first]
     plan_files.write(tmp_path, "gpu1", refused)
     assert all(path.read_bytes() != old[0] for path, old in zip(first, before, strict=True))
+    # Who reads the old file meanwhile reads all of it: it was replaced, not written over.
+    for handle, old in zip(held, before, strict=True):
+        with handle:
+            assert handle.read() == old[0]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(

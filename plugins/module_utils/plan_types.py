@@ -191,7 +191,10 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an instance needs and gets on a node, and what is to be said about it."""
+    """What an instance needs and gets on a node, and what is to be said about it.
+
+    accepted: ids of findings that refuse and were told not to.
+    """
 
     name: str
     engine_version: str
@@ -207,6 +210,7 @@ class Plan:
     estimates: tuple[str, ...]
     findings: tuple[Finding, ...]
     suggestions: tuple[Suggestion, ...] = ()
+    accepted: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

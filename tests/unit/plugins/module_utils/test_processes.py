@@ -19,8 +19,11 @@ from ansible_collections.headroom.serving.plugins.module_utils.processes import 
 
 
 def test_a_real_process() -> None:
-    holder = subprocess.Popen([sys.executable, "-c", "input()", "--api-key", "s3cr3t"], stdin=subprocess.PIPE)
+    command = [sys.executable, "-c", "print(flush=True); input()", "--api-key", "s3cr3t"]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        # The kernel names a new process a moment after Popen knows of it.
+        assert holder.stdout is not None and holder.stdout.readline()
         found = processes.look(holder.pid)
     finally:
         holder.communicate(b"\n")

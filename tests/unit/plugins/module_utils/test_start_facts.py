@@ -274,6 +274,7 @@ HEADERS = [
     ("[2026-11-30 04:22:10 TP3] ", "a rank"),
     ("[2026-11-30 04:22:10 DP1 PP0 ATTN_CP1 MOE_DP0 TP7 EP7] ", "a rank of everything"),
     ("python[4711]: [2026-11-30 04:22:10 TP0] ", "syslog"),
+    ("[2026-11-30 04:22:09 TP1] [2026-11-30 04:22:10 TP0] ", "a line that another rank began"),
     ("Capturing batches (bs=8 avail_mem=9.99 GB):   0%| | 0/4 [00:00<?, ?it/s][2026-11-30 04:22:10 TP0] ", "a bar"),
 ]
 

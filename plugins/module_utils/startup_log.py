@@ -13,6 +13,8 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
+from ansible_collections.headroom.serving.plugins.module_utils.start_facts import FactsReader
+
 READY = "ready"
 _KEPT_LINES = 400
 
@@ -67,9 +69,10 @@ _PREFIX = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[^\]]*)\]\s*")
 
 
 class StartupLog:
-    """Reads the lines of one start in their order."""
+    """Reads the lines of one start in their order; `facts` reads the figures in them."""
 
     def __init__(self) -> None:
+        self.facts = FactsReader()
         self.phase = PHASES[0]
         self.percent: int | None = None
         self._waiting = ""
@@ -77,6 +80,7 @@ class StartupLog:
 
     def feed(self, line: str) -> bool:
         """Take one line; return whether phase or progress moved."""
+        self.facts.feed(line)
         if line.strip():
             self._kept.append(line.rstrip())
         waiting = _WAITING.search(line)

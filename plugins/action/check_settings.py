@@ -17,6 +17,7 @@ from ansible_collections.headroom.serving.plugins.module_utils import instances,
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, one_line
 
 _SERVER = "sglang_server"
+_ACCEPT = "sglang_server_accept"
 _ROLES = Path(__file__).parents[2] / "roles"
 
 
@@ -46,6 +47,8 @@ class ActionModule(ActionBase):
                 value = self._templar.template(variables[name])
                 findings += settings_check.check_variable(name, options[name], value)
             if role == _SERVER and not findings:
+                accepted = self._templar.template(variables.get(_ACCEPT) or [])
+                findings += settings_check.check_accepted(_ACCEPT, accepted)
                 findings += self._instances(variables)
         result.update(changed=False, findings=[item.as_dict() for item in findings])
         if findings:

@@ -19,7 +19,7 @@ from ansible.utils.display import Display
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, one_line, refusals
 from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
-from ansible_collections.headroom.serving.plugins.plugin_utils import plan_files, plan_offline, plan_records, plan_text
+from ansible_collections.headroom.serving.plugins.plugin_utils import plan_files, plan_offline, plan_text
 from ansible_collections.headroom.serving.plugins.plugin_utils.finding_files import wide_finder
 
 _MODULE = "headroom.serving.memory_plan"
@@ -59,7 +59,7 @@ class ActionModule(ActionBase):
             shared = _checked(_SHARED, {key: given[key] for key in given if key in _SHARED})
             directory = plan_files.check(own["report_dir"]) if own["report_dir"] else None
             if offline:
-                answer = {"reports": self._offline(own, shared, variables)}
+                answer = self._offline(own, shared, variables)
             else:
                 answer = self._live(given, variables)
                 if "reports" not in answer:
@@ -67,7 +67,7 @@ class ActionModule(ActionBase):
                     return result
             node = variables["inventory_hostname"]
             files, problem = _write(directory, node, answer["reports"])
-            self._show(answer["reports"], shared["scope"], files, node)
+            _show(answer, shared["scope"], files, node)
             if problem:
                 raise problem
             result.update(_judged(answer, fail or shared["scope"] == "changes"), report_files=files)
@@ -77,7 +77,6 @@ class ActionModule(ActionBase):
         return result
 
     def _live(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        args["engines"] = self._with_versions(args.get("engines") or {}, variables)
         # The node's syslog masks only secrets that are no part of a nested setting, so it is told nothing at all.
         quiet = {**variables, "ansible_no_target_syslog": True}
         answer: dict[str, Any] = self._execute_module(module_name=_MODULE, module_args=args, task_vars=quiet)
@@ -85,7 +84,7 @@ class ActionModule(ActionBase):
 
     def _offline(
         self, own: Mapping[str, Any], shared: Mapping[str, Any], variables: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
+    ) -> dict[str, Any]:
         request = plan_offline.Request(
             entries=shared["instances"],
             engines=self._engines(variables),
@@ -93,20 +92,7 @@ class ActionModule(ActionBase):
             hardware_record=own["hardware_record"],
             model_record=own["model_record"],
         )
-        return plan_offline.reports(request, wide_finder(self, "sglang_server"), wide_finder(self, "sglang_runtime"))
-
-    def _show(self, reports: Iterable[Mapping[str, Any]], scope: str, files: Iterable[str], node: str) -> None:
-        """Print one block, so that nodes that are planned at the same time do not mix."""
-        width = Display().columns
-        blocks = [
-            (plan_text.concerns if scope == "changes" else plan_text.whole)(report, node, width) for report in reports
-        ]
-        lines = [line for block in blocks if block for line in ("", *block)]
-        if not blocks and scope == "all":
-            lines = ["", f"{node}: no instance is to run here"]
-        lines += [f"  written: {path}" for path in files]
-        if lines:
-            Display().display("\n".join([*lines, ""]))
+        return plan_offline.make(request, wide_finder(self, "sglang_server"), wide_finder(self, "sglang_runtime"))
 
     def _engines(self, variables: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return sglang_runtime_engines of the node, or what the role has where nobody set it."""
@@ -115,20 +101,20 @@ class ActionModule(ActionBase):
         found: list[dict[str, Any]] = self._templar.template(variables[_ENGINES]) or []
         return found
 
-    def _with_versions(self, engines: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the engines that this run resolved, with the versions of their locks: only the controller has those.
 
-        What can't be read here was refused by the role that resolved them.
-        """
-        find = wide_finder(self, "sglang_runtime")
-        found = {}
-        for name, engine in engines.items():
-            try:
-                version = plan_records.engine_version(find, self._engines(variables), name, name)
-            except HeadroomError:
-                version = ""
-            found[name] = {**engine, "version": version} if version else engine
-        return found
+def _show(answer: Mapping[str, Any], scope: str, files: Iterable[str], node: str) -> None:
+    """Print one block, so that nodes that are planned at the same time do not mix."""
+    width, reports = Display().columns, answer["reports"]
+    told = [item for report in reports for item in report["plan"]["findings"]]
+    beside = [item for item in answer["findings"] if item not in told and (scope == "all" or item["verdict"] != "ok")]
+    say = plan_text.concerns if scope == "changes" else plan_text.whole
+    blocks = [plan_text.of_node(beside, node, width), *(say(report, node, width) for report in reports)]
+    lines = [line for block in blocks if block for line in ("", *block)]
+    if not lines and scope == "all":
+        lines = ["", f"{node}: no instance is to run here"]
+    lines += [f"  written: {path}" for path in files]
+    if lines:
+        Display().display("\n".join([*lines, ""]))
 
 
 def _write(
@@ -146,8 +132,7 @@ def _write(
 
 def _judged(answer: Mapping[str, Any], fail: bool) -> dict[str, Any]:
     """Return the result for what the module or the controller answered: failed if a plan refuses and that counts."""
-    findings = [item for report in answer["reports"] for item in report["plan"]["findings"]]
-    refused = refusals(Finding(**item) for item in findings)
+    refused = refusals(Finding(**item) for item in answer["findings"])
     if refused and fail:
         # All of it was shown; the reports would only tell it again.
         told = [item.as_dict() for item in refused]
@@ -155,7 +140,7 @@ def _judged(answer: Mapping[str, Any], fail: bool) -> dict[str, Any]:
     if answer.get("failed") and not refused:
         return {key: value for key, value in answer.items() if key != "reports"}
     kept = {key: value for key, value in answer.items() if key not in ("failed", "msg")}
-    return {**kept, "changed": False, "findings": findings}
+    return {**kept, "changed": False}
 
 
 def _switch(setting: str, value: Any) -> bool:

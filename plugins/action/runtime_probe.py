@@ -68,6 +68,11 @@ class ActionModule(ActionBase):
 
     def _complete(self, result: dict[str, Any], items: list[dict[str, Any]]) -> None:
         """Check the wheels of what will be installed, and lay the settings beside it for the tasks that follow."""
+        for item in items:
+            # Before the engine is there, its lock tells the version: the plan needs it.
+            resolved = result["resolved"].get(item["name"]) if item["kind"] == "engine" else None
+            if resolved and not resolved["version"]:
+                resolved["version"] = item["parsed"].version_of("sglang")
         todo = result["todo"]
         by_name = {(item["kind"], item["name"]): item for item in items}
         for kind, entries in (("tools", todo["tools"]), ("engine", todo["engines"])):

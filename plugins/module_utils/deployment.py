@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.headroom.serving.plugins.module_utils import (
+    guard,
     instances,
     model_dir,
     ports,
@@ -41,6 +42,7 @@ class Settings:
     engines: Mapping[str, Mapping[str, Any]]
     user: str
     home: str
+    accept: Sequence[str] = ()
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Settings:
@@ -52,6 +54,7 @@ class Settings:
             engines=params.get("engines") or {},
             user=params["user"],
             home=params["home"],
+            accept=tuple(params.get("accept") or ()),
         )
 
 
@@ -196,6 +199,7 @@ def _render(
     inputs = unit_policy.UnitInputs(
         name=instance.name,
         argv=_argv(instance, venv, Path("release") if credentials else None),
+        guard=_guard(venv, Path("release")),
         environment=unit_policy.service_environment(instance.env, venv, settings.home, instance.gpus),
         user=settings.user,
         home=settings.home,
@@ -207,16 +211,20 @@ def _render(
         if mac == release.UNSALTED or not engine["id"]
         else release.identify(unit_policy.settings(inputs), engine["id"], model.digest, mac)
     )
-    if credentials:
-        # Only now is the directory known: its name is the id, which is a hash over everything else.
-        inputs = replace(inputs, argv=_argv(instance, venv, store.path(release_id)))
+    # Only now is the directory known: its name is the id, which is a hash over everything else.
+    directory = store.path(release_id)
+    argv = _argv(instance, venv, directory if credentials else None)
+    inputs = replace(inputs, argv=argv, guard=_guard(venv, directory))
     record = {
         "format": release.FORMAT,
         "id": release_id,
         "name": instance.name,
         "argv": list(inputs.argv),
         "environment": dict(inputs.environment),
-        "engine": {"id": engine["id"], "name": instance.engine, "path": engine["path"]},
+        "args": dict(instance.args),
+        "gpus": None if instance.gpus is None else list(instance.gpus),
+        "expected_request_tokens": instance.expected_request_tokens,
+        "engine": {"id": engine["id"], "name": instance.engine, "path": engine["path"], "version": engine["version"]},
         "model": {"path": model.path, "digest": model.digest, "weight_bytes": model.weight_bytes,
                   "architecture": model.architecture},
         "served_name": instance.served_name,
@@ -249,6 +257,11 @@ def _argv(instance: Instance, venv: str, directory: Path | None) -> list[str]:
     ]
 
 
+def _guard(venv: str, directory: Path) -> list[str]:
+    """Return the command that checks the memory before each start; -I lets no variable or directory change it."""
+    return [f"{venv}/bin/python", "-I", "-B", str(directory / guard.FILE), str(directory)]
+
+
 def _credentials(instance: Instance) -> str:
     """Return the keys as the file that SGLang's --config takes; JSON is YAML, whatever characters a key has."""
     keys = {"api-key": instance.api_key, "admin-api-key": instance.admin_api_key}
@@ -259,16 +272,18 @@ def _credentials(instance: Instance) -> str:
 def _engine(
     settings: Settings, instance: Instance, where: str, check_mode: bool
 ) -> tuple[dict[str, str] | None, list[Finding]]:
-    """Return id and path of the instance's engine: the one that this run installs, else the node's of that name."""
+    """Return id, path and version of an instance's engine: the one that this run installs, else the node's own."""
     planned = settings.engines.get(instance.engine)
     link = settings.engines_root / "names" / instance.engine
     if planned and check_mode:
         # Without its interpreter an engine that is still to be installed has no id and no path yet.
         path = planned.get("path") or settings.engines_root / release.UNSALTED
-        return {"id": str(planned.get("id") or ""), "path": str(path)}, []
+        version = str(planned.get("version") or "")
+        return {"id": str(planned.get("id") or ""), "path": str(path), "version": version}, []
     path = Path(str(planned["path"])) if planned else link.resolve()
     if (path / "engine.json").is_file():
-        return {"id": str(planned["id"]) if planned else path.name, "path": str(path)}, []
+        version = json.loads(_text(path / "engine.json")).get("version")
+        return {"id": path.name, "path": str(path), "version": str(version or "")}, []
     names = sorted(entry.name for entry in link.parent.iterdir()) if link.parent.is_dir() else []
     there = f"This node has {', '.join(names)}." if names else "This node has none: list it in sglang_runtime_engines."
     return None, [finding("engine.missing", f"{where}.engine {instance.engine!r} is not installed.", there)]

@@ -438,9 +438,25 @@ _KINDS = (
         "The driver's libraries were upgraded while the kernel module of the version before is still loaded, so no "
         "program can use a GPU until the node is rebooted.",
     ),
+    FindingKind(
+        "plan.order",
+        "refuse",
+        "Fits in the end, but not on the way",
+        "Instances of a node are replaced one after the other. This one would start while the present release of a "
+        "later one still holds its memory, and both together do not fit.",
+    ),
 )
 
 CATALOGUE: dict[str, FindingKind] = {kind.id: kind for kind in _KINDS}
+
+
+# The families that the memory plan tells, which a user may accept; what else refuses has no way to succeed.
+_PLANNED = ("gpu.", "hicache.", "host.", "plan.")
+
+
+def acceptable() -> list[str]:
+    """Return the ids of refusing findings that `sglang_server_accept` may name."""
+    return [kind.id for kind in _KINDS if kind.id.startswith(_PLANNED)]
 
 
 def finding(kind_id: str, message: str, suggestion: str = "", verdict: Verdict | None = None) -> Finding:

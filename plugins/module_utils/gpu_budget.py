@@ -19,7 +19,13 @@ from ansible_collections.headroom.serving.plugins.module_utils.model_shape impor
     draft_bytes_per_rank,
     weight_bytes_per_rank,
 )
-from ansible_collections.headroom.serving.plugins.module_utils.plan_types import GpuBudget, Interval, PlanInput, Source
+from ansible_collections.headroom.serving.plugins.module_utils.plan_types import (
+    Facts,
+    GpuBudget,
+    Interval,
+    PlanInput,
+    Source,
+)
 
 # Measured with 0.5.14 on an H200: free memory falls by this before the weights, whatever the model.
 CONTEXT_GIB = 0.67
@@ -31,6 +37,10 @@ WEIGHTS_BAND = 0.0049
 # Bands of a measured figure: the log rounds to 0.01 GiB, and a start differs from the next by as much.
 PRE_MEASURED_GIB = 0.02
 WEIGHTS_MEASURED_GIB = 0.01
+# Where KV was measured, the rounding of free memory counts for the difference of the fractions only: SGLang reckons
+# with an exact figure. By the recorded starts that is up to this much above the one that the log gives.
+PRE_UNSAID_GIB = 0.1
+PRE_DRIFT_GIB = 0.004  # what two starts differ by: allocations of the driver are multiples of 2 MiB
 # Activations of a prefill chunk, in numbers of 16 bits for each token and hidden dimension. Measured with a GQA model
 # of hidden size 4,096 and chunks of 8,192: 15.4 run eagerly, 20.6 held by the prefill graphs.
 CHUNK_WIDTH = 21
@@ -73,18 +83,20 @@ def budget(inputs: PlanInput) -> GpuBudget:
     """Return the memory of the instance's fullest GPU; on a CPU that of a rank."""
     args, shape = inputs.args, inputs.shape
     pre, pre_source = _pre_gib(inputs)
-    weights, weights_source = _weights_gib(inputs)
     draft_gib, draft_layers = _draft(inputs)
     multimodal_gib = _multimodal_gib(args, shape)
+    weights, weights_source = _weights_gib(inputs, draft_gib + multimodal_gib)
     kv = kv_pool.layout(shape, args, inputs.draft_shape if uses_draft(args) else None, draft_layers)
     fraction = args.number("mem-fraction-static")
-
-    def fitting(pre_gib: float, weights_gib: float) -> kv_pool.Pools:
-        return kv_pool.pools(fraction * pre_gib - weights_gib - draft_gib - multimodal_gib, kv, args)
-
-    best = fitting(pre.best, weights.best)
-    low = fitting(pre.low, weights.high)
-    high = fitting(pre.high, weights.low)
+    room = _room_gib(inputs, pre, pre_source) or Interval(
+        fraction * pre.low - weights.high - draft_gib - multimodal_gib,
+        fraction * pre.best - weights.best - draft_gib - multimodal_gib,
+        fraction * pre.high - weights.low - draft_gib - multimodal_gib,
+    )
+    # More room may hold one more state of linear attention and fewer tokens, which only a narrow band can miss.
+    state_gib = 2 * kv.state_request_bytes / GIB if weights_source == "measured" else 0.0
+    best = kv_pool.pools(room.best, kv, args)
+    low, high = kv_pool.pools(room.low - state_gib, kv, args), kv_pool.pools(room.high + state_gib, kv, args)
     requests = kv_pool.max_running_requests(best.tokens, best.states, kv, args)
     most = max(requests, kv_pool.max_running_requests(high.tokens, high.states, kv, args))
     return GpuBudget(
@@ -146,7 +158,39 @@ def _cpu_free_gib(inputs: PlanInput) -> float:
     return max(0.0, free / max(1, hardware.numa_nodes) / GIB)
 
 
-def _weights_gib(inputs: PlanInput) -> tuple[Interval, Source]:
+def _static_gib(facts: Facts) -> Interval | None:
+    """Return all that is taken before the KV: what a start had for both, less what KV got of it.
+
+    That is exact to a page, where the log's own figure of the weights is to 0.01 GiB and leaves out what is allocated
+    between them and the KV.
+    """
+    if facts.kv_gib is None or facts.kv_fraction is None or facts.pre_gib is None:
+        return None
+    best = facts.kv_fraction * facts.pre_gib - facts.kv_gib
+    half = facts.kv_fraction * PRE_MEASURED_GIB + facts.kv_page_gib / 2
+    return Interval(best - half, best, best + half)
+
+
+def _room_gib(inputs: PlanInput, pre: Interval, pre_source: Source) -> Interval | None:
+    """Return what is left for KV by what it got at another fraction; None if that was not measured."""
+    static, facts = _static_gib(inputs.facts), inputs.facts
+    if static is None or facts.kv_fraction is None:
+        return None
+    fraction = inputs.args.number("mem-fraction-static")
+    best = fraction * pre.best - static.best
+    if pre_source == "measured":
+        # The same unknown in both starts: it cancels out as far as the fractions are the same.
+        half = abs(fraction - facts.kv_fraction) * PRE_UNSAID_GIB + fraction * PRE_DRIFT_GIB + facts.kv_page_gib / 2
+        return Interval(best - half, best, best + half)
+    return Interval(fraction * pre.low - static.high, best, fraction * pre.high - static.low)
+
+
+def _weights_gib(inputs: PlanInput, beside_gib: float) -> tuple[Interval, Source]:
+    """Return the weights of a rank; `beside_gib` is what a draft model and images take like them."""
+    static = _static_gib(inputs.facts)
+    if static is not None:
+        low, best, high = (max(0.0, gib - beside_gib) for gib in (static.low, static.best, static.high))
+        return Interval(low, best, high), "measured"
     measured = inputs.facts.weights_gib
     if measured is not None:
         low = max(0.0, measured - WEIGHTS_MEASURED_GIB)
@@ -158,9 +202,15 @@ def _weights_gib(inputs: PlanInput) -> tuple[Interval, Source]:
 
 def _draft(inputs: PlanInput) -> tuple[float, int]:
     """Return (GiB of a draft model's weights on a rank, layers of a draft inside the target's own checkpoint)."""
-    args = inputs.args
-    if not uses_draft(args):
+    if not uses_draft(inputs.args):
         return 0.0, 0
+    estimate, layers = _draft_estimate(inputs)
+    measured = inputs.facts.draft_weights_gib
+    return (estimate if measured is None else measured), layers
+
+
+def _draft_estimate(inputs: PlanInput) -> tuple[float, int]:
+    args = inputs.args
     if inputs.draft_shape is not None:
         return _weight_bytes(inputs, inputs.draft_shape, False) / GIB, 0
     tp, ep = args.integer("tp-size", 1), args.integer("ep-size", 1)

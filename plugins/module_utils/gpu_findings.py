@@ -132,7 +132,7 @@ def _fit(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
     name, fraction = inputs.name, gpu.fraction
     room = gpu.pre_bytes.low * fraction
     weights = gpu.weights_bytes.high + gpu.draft_weight_bytes + gpu.multimodal_bytes
-    if room <= weights or gpu.tokens.low <= 0:
+    if gpu.tokens.low <= 0:
         least = math.ceil(gpu.minimum_fraction * 1000) / 1000
         where = "memory" if inputs.args.on_cpu else "each GPU"
         return [

@@ -17,8 +17,9 @@ _OVERHEAD = 1.02
 
 
 def gb(size_bytes: float) -> str:
-    """Return bytes as decimal GB with one digit, none if it is 0."""
-    return f"{size_bytes / 1e9:,.1f}".removesuffix(".0")
+    """Return bytes as decimal GB with one digit, none if it is 0; what is less than 0.1 GB with two that count."""
+    size = size_bytes / 1e9
+    return f"{size:.2g}" if 0 < size < 0.1 else f"{size:,.1f}".removesuffix(".0")
 
 
 def findings(inputs: PlanInput, gpu: GpuBudget, host: HostBudget) -> list[Finding]:

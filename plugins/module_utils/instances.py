@@ -47,6 +47,7 @@ class Instance:
     admin_api_key: str = field(default="", repr=False)
     purge: bool = False
     start_timeout_s: int = 0
+    expected_request_tokens: int = 0
 
     @property
     def is_embedding(self) -> bool:
@@ -89,6 +90,7 @@ def _build(entry: Mapping[str, Any]) -> Instance:
         admin_api_key=str(entry.get("admin_api_key") or ""),
         purge=bool(entry.get("purge")),
         start_timeout_s=int(entry.get("start_timeout_s") or 0),
+        expected_request_tokens=int(entry.get("expected_request_tokens") or 0),
     )
 
 
@@ -115,6 +117,10 @@ def _check(where: str, entry: Mapping[str, Any]) -> list[Finding]:
     if limit is not None and int(limit) < 1:
         cure = "Give seconds, or leave it out to have them computed from the size of the weights."
         findings.append(finding("settings.invalid", f"{where}.start_timeout_s {limit} is no time.", cure))
+    length = entry.get("expected_request_tokens")
+    if length is not None and int(length) < 1:
+        cure = "Give tokens, or leave it out to have the longest possible request counted."
+        findings.append(finding("settings.invalid", f"{where}.expected_request_tokens {length} is no length.", cure))
     findings += _check_gpus(where, entry.get("gpus"))
     findings += server_args.check(f"{where}.args", entry.get("args") or {})
     findings += _check_env(f"{where}.env", entry.get("env") or {})

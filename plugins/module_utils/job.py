@@ -18,16 +18,15 @@ import subprocess
 import sys
 import time
 import traceback
-import zipfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.headroom.serving.plugins.module_utils import own_code
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 
 JOBS = Path("/run/headroom/jobs")
-_NAMESPACE = "ansible_collections/"
 _POLL_S = 0.1
 # sys.argv: the code archive, the job's directory
 _BOOTSTRAP = (
@@ -58,7 +57,7 @@ def start(unit: str, entry: Entry, params: dict[str, Any], jobs: Path = JOBS) ->
     _forget_finished(unit, jobs)
     directory = jobs / f"{unit}.{secrets.token_hex(4)}"
     directory.mkdir(mode=0o700)
-    _write_code(directory / "code.zip")
+    own_code.write(directory / "code.zip")
     work = {"entry": f"{entry.__module__}:{entry.__name__}", "params": params}
     _write_private(directory / "work.json", json.dumps(work))
     command = ["systemd-run", f"--unit={unit}", "--collect", "--quiet", "--service-type=exec"]
@@ -132,26 +131,6 @@ def _run(work: dict[str, Any], progress: Progress) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001  the journal gets the trace, the user one line
         traceback.print_exc()
         return {"failed": True, "msg": f"internal error in {work['entry']}: {type(error).__name__}: {error}"}
-
-
-def _write_code(target: Path) -> None:
-    """Copy the collection's part of the running module's code, be it an archive or a directory, into a zip."""
-    archive = getattr(globals().get("__loader__"), "archive", None)
-    with zipfile.ZipFile(target, "w") as copy:
-        if archive is not None:
-            with zipfile.ZipFile(archive) as source:
-                for name in source.namelist():
-                    if name.startswith(_NAMESPACE):
-                        copy.writestr(name, source.read(name))
-            return
-        here = Path(__file__).resolve().parent
-        package = _NAMESPACE + "headroom/serving/plugins/module_utils/"
-        for part in ("", "headroom/", "headroom/serving/", "headroom/serving/plugins/"):
-            copy.writestr(f"{_NAMESPACE}{part}__init__.py", "")
-        copy.writestr(package + "__init__.py", "")
-        for path in sorted(here.glob("*.py")):
-            if path.name != "__init__.py":
-                copy.write(path, package + path.name)
 
 
 def _forget_finished(unit: str, jobs: Path) -> None:

@@ -148,12 +148,8 @@ def pools(budget_gib: float, kv: KvLayout, args: EffectiveArgs) -> Pools:
     budget_bytes = int(budget_gib * GIB) if budget_gib > 0 else 0
     page = args.integer("page-size", 1)
     cap = _window_cap_tokens(kv, args)
-    if kv.budget_bytes <= 0:
-        tokens = 0
-    elif cap:
-        tokens = int((budget_bytes - cap * kv.swa_bytes) // (kv.budget_bytes - _shared_swa_bytes(kv, args)))
-    else:
-        tokens = int(budget_bytes // kv.budget_bytes)
+    token_bytes, fixed_bytes = cost_bytes(kv, args)
+    tokens = int((budget_bytes - fixed_bytes) // token_bytes) if token_bytes > 0 else 0
     limit = args.value("max-total-tokens")
     tokens = max(0, min(tokens, limit) if limit is not None else tokens) // page * page
     swa_tokens = 0
@@ -162,6 +158,14 @@ def pools(budget_gib: float, kv: KvLayout, args: EffectiveArgs) -> Pools:
         swa_tokens = cap or int(tokens * ratio) // page * page
     kv_bytes = tokens * (kv.full_bytes + kv.index_bytes) + swa_tokens * kv.swa_bytes
     return Pools(tokens, swa_tokens, states, kv_bytes, tokens * kv.draft_bytes, state_bytes)
+
+
+def cost_bytes(kv: KvLayout, args: EffectiveArgs) -> tuple[float, float]:
+    """Return (bytes of the budget that a token takes, bytes that window pools take before the first token)."""
+    cap = _window_cap_tokens(kv, args)
+    if not cap:
+        return kv.budget_bytes, 0.0
+    return kv.budget_bytes - _shared_swa_bytes(kv, args), cap * kv.swa_bytes
 
 
 def max_running_requests(tokens: int, states: int, kv: KvLayout, args: EffectiveArgs) -> int:

@@ -48,6 +48,10 @@ class Lock:
 
     requirements: tuple[Requirement, ...]
 
+    def version_of(self, project: str) -> str:
+        """Return the version that the lock pins a project to; empty if it does not."""
+        return next((item.version for item in self.requirements if item.name == project), "")
+
     def normalised(self) -> str:
         """Return what the lock means, free of order, comments, spelling and layout."""
         lines = []

@@ -22,7 +22,7 @@ from ansible_collections.headroom.serving.plugins.module_utils import (
     plan_levers,
     plan_suggestions,
 )
-from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding
+from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, refusals
 from ansible_collections.headroom.serving.plugins.module_utils.plan_types import (
     Facts,
     GpuBudget,
@@ -56,6 +56,7 @@ def plan(inputs: PlanInput) -> Plan:
         bare,
         findings=tuple(_accepted(_with_cure(item, suggestions), inputs.accept) for item in bare.findings),
         suggestions=suggestions,
+        accepted=tuple(sorted({item.id for item in refusals(bare.findings)} & set(inputs.accept))),
     )
 
 

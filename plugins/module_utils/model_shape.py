@@ -58,11 +58,11 @@ def from_dir(path: str, dummy: bool = False) -> ModelShape:
     return _shape(config, ModelFiles(folder, config.architecture, dummy))
 
 
-def stored(path: str, store_dir: str, dummy: bool = False) -> ModelShape:
+def stored(path: str, store_dir: str, dummy: bool = False, keep: bool = True) -> ModelShape:
     """Return the shape from the record that was kept for these very files, or read the directory and keep one.
 
     Files count as the same while names, sizes and modification times are. A record that can't be read or written only
-    costs time.
+    costs time. Without `keep` none is written.
 
     Raises:
         HeadroomError: With a finding `model.*`.
@@ -76,6 +76,8 @@ def stored(path: str, store_dir: str, dummy: bool = False) -> ModelShape:
         if kept.key == files.key and kept.format == FORMAT:
             return kept
     shape = _shape(config, files)
+    if not keep:
+        return shape
     with contextlib.suppress(OSError):
         record.parent.mkdir(parents=True, exist_ok=True)
         fresh = record.with_suffix(f".{os.getpid()}")

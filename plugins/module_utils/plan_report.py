@@ -25,13 +25,12 @@ def as_dict(inputs: PlanInput, plan: Plan, sources: Mapping[str, str]) -> dict[s
         name: {"value": entry.value, "origin": entry.origin, "source": entry.source}
         for name, entry in sorted(inputs.args.items())
     }
-    refused = {item.id for item in plan.findings}
     return {
         "format": FORMAT,
         "instance": inputs.name,
         "engine_version": inputs.args.engine_version,
         "sources": dict(sources),
         "effective": effective,
-        "accepted": sorted(refused & set(inputs.accept)),
+        "accepted": list(plan.accepted),
         "plan": plan.as_dict(),
     }

@@ -37,6 +37,8 @@ class Facts:
     pre_gib: free memory of a GPU before the weights. weights_gib: weights of a rank. tokens: KV tokens. slack_gib: free
     memory of a GPU once the server was ready. host_pool_gb: all host pools of a rank, decimal GB, and
     host_pool_planned_gb what the plan of that start had said. rss_rank_gb: memory of a rank's process without pools.
+    draft_weights_gib: weights of draft models on a rank. kv_gib: what a GPU with pre_gib had left for KV at the
+    fraction kv_fraction, give or take half of kv_page_gib; None where a limit and not that memory sized the pool.
     """
 
     pre_gib: float | None = None
@@ -46,6 +48,10 @@ class Facts:
     host_pool_gb: float | None = None
     rss_rank_gb: float | None = None
     host_pool_planned_gb: float | None = None
+    draft_weights_gib: float | None = None
+    kv_gib: float | None = None
+    kv_fraction: float | None = None
+    kv_page_gib: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -191,7 +197,10 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an instance needs and gets on a node, and what is to be said about it."""
+    """What an instance needs and gets on a node, and what is to be said about it.
+
+    accepted: ids of findings that refuse and were told not to.
+    """
 
     name: str
     engine_version: str
@@ -207,6 +216,7 @@ class Plan:
     estimates: tuple[str, ...]
     findings: tuple[Finding, ...]
     suggestions: tuple[Suggestion, ...] = ()
+    accepted: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

@@ -1,16 +1,19 @@
 # Copyright (c) 2026 headroom.serving contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A process as it may be shown to people: its user, its name and its unit, never its arguments."""
+"""A process as it may be shown to people: its user, its name, its unit and its memory, never its arguments."""
 
 from __future__ import annotations
 
 import pwd
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 # The kernel cuts the name of a process to this many characters.
 _COMM_CHARACTERS = 15
+_RANK = "sglang::scheduler"  # A and B managers/scheduler.py: setproctitle
+_OWN_MEMORY = re.compile(r"^(?:RssAnon|VmSwap):\s*(\d+) kB$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,23 @@ def look(pid: int, proc: Path = Path("/proc")) -> ProcessFacts:
     """Return what /proc says of a process, which need not exist."""
     home = proc / str(pid)
     return ProcessFacts(pid, _user(home), _command(home), unit_of(_read(home / "cgroup")))
+
+
+def largest_rank_bytes(unit: str, proc: Path = Path("/proc")) -> int | None:
+    """Return the own memory of the largest rank of a unit's SGLang, in bytes; None if there is no rank.
+
+    That is RssAnon and what of it was swapped out. RssShmem is left out: the pools of the hierarchical cache, which are
+    planned for themselves. RssFile is left out: libraries and weights that are mapped from files lie in the page cache
+    once for all ranks, and the kernel gives them back, so it counts them as available.
+    """
+    found = []
+    for home in proc.iterdir():
+        if not home.name.isdigit() or unit_of(_read(home / "cgroup")) != unit or not _command(home).startswith(_RANK):
+            continue
+        sizes_kib = _OWN_MEMORY.findall(_read(home / "status"))
+        if sizes_kib:  # a process that is ending has none
+            found.append(sum(int(size) for size in sizes_kib) * 1024)
+    return max(found, default=None)
 
 
 def unit_of(control_groups: str) -> str:

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Releases on the node's disk: immutable directories and the links that say which one is meant to run.
 
-* <root>/instances/<name>/releases/<id>/{release.json, <unit file>, with keys launch.py and credentials.yaml}
+* <root>/instances/<name>/releases/<id>/{release.json, <unit file>, guard.pyz, with keys launch.py, credentials.yaml}
+* <root>/instances/<name>/plans/<id>.json           what was planned before a start, and which findings were accepted
 * <root>/instances/<name>/{current, last_good}      links into releases/
 * <root>/instances/<name>/measured/<id>.json        what a verified start showed; never an input
 """
@@ -24,7 +25,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from ansible_collections.headroom.serving.plugins.module_utils import launcher, unit_policy
+from ansible_collections.headroom.serving.plugins.module_utils import (
+    guard,
+    launcher,
+    own_code,
+    unit_policy,
+)
 
 FORMAT = 1
 ID_DIGITS = 12
@@ -128,6 +134,8 @@ class Store:
     def _fill(self, draft: Path, release: Release) -> None:
         _write(draft / "release.json", json.dumps(release.record, indent=2, sort_keys=True) + "\n", 0o644)
         _write(draft / f"sglang-{self.name}.service", release.unit_text, 0o644)
+        own_code.write(draft / guard.FILE, guard.ENTRY)
+        (draft / guard.FILE).chmod(0o644)
         if release.credentials:
             _write(draft / LAUNCHER, _source(launcher), 0o644)
             _write(draft / CREDENTIALS, release.credentials, 0o400)
@@ -136,15 +144,26 @@ class Store:
 
     def save_measured(self, release_id: str, facts: Mapping[str, Any]) -> None:
         """Keep what a verified start of a release showed."""
-        directory = self.directory / "measured"
-        _make_passable(directory)
-        draft = directory / f".{release_id}.{secrets.token_hex(4)}"
-        _write(draft, json.dumps(facts, indent=2, sort_keys=True) + "\n", 0o644)
-        draft.rename(directory / f"{release_id}.json")
+        self._save_beside("measured", release_id, facts)
 
     def measured(self, release_id: str) -> dict[str, Any]:
         """Return what verified starts of a release showed; empty before the first."""
         return _json(self.directory / "measured" / f"{release_id}.json")
+
+    def save_plan(self, release_id: str, plan: Mapping[str, Any]) -> None:
+        """Keep what was planned for a release before it was started."""
+        self._save_beside("plans", release_id, plan)
+
+    def plan(self, release_id: str) -> dict[str, Any]:
+        """Return what was planned for a release; empty if nothing was."""
+        return _json(self.directory / "plans" / f"{release_id}.json")
+
+    def _save_beside(self, kind: str, release_id: str, data: Mapping[str, Any]) -> None:
+        directory = self.directory / kind
+        _make_passable(directory)
+        draft = directory / f".{release_id}.{secrets.token_hex(4)}"
+        _write(draft, json.dumps(data, indent=2, sort_keys=True) + "\n", 0o644)
+        draft.rename(directory / f"{release_id}.json")
 
     def purge(self) -> None:
         """Remove everything of the instance."""

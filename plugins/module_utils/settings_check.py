@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, finding
+from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, acceptable, finding
 
 _TRUE_FALSE = {"true", "false", "yes", "no", "on", "off", "1", "0", "t", "f", "y", "n", "1.0", "0.0"}
 _TYPE_NAMES = {"str": "text", "path": "a path", "int": "a whole number", "float": "a number", "bool": "true or false",
@@ -37,6 +37,26 @@ def check_variable(name: str, spec: Mapping[str, Any], value: Any) -> list[Findi
     if value is None:
         return [finding("settings.invalid", f"{name} has no value.", "Give it one, or remove the line.")]
     return check(name, spec, value)
+
+
+def check_accepted(name: str, ids: Sequence[str]) -> list[Finding]:
+    """Return a finding for each id in a list of accepted findings that can't be accepted.
+
+    Args:
+        name: The variable that holds the list.
+        ids: The ids.
+    """
+    known = acceptable()
+    problems = []
+    for item in ids:
+        if item not in known:
+            near = difflib.get_close_matches(str(item), known, 1)
+            general = (
+                "Only findings of the memory plan can be; docs/findings.md lists them: gpu., hicache., host., plan."
+            )
+            cure = f"Did you mean {near[0]!r}?" if near else general
+            problems.append(finding("settings.invalid", f"{name} names {item!r}, which can't be accepted.", cure))
+    return problems
 
 
 def check(where: str, spec: Mapping[str, Any], value: Any) -> list[Finding]:

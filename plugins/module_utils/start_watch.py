@@ -100,6 +100,8 @@ def _died(
     for line in journal.lines():
         log.feed(line)
     how = f"exit status {state.exit_status}" if state.exit_code == _CLD_EXITED else f"signal {state.exit_status}"
+    if not state.exit_code:
+        how = "its check of the memory ended it"
     text = f"Instance {name!r} died while {log.describe()} ({how}): {' | '.join(log.relevant())}"
     return refusal("start.died", text, f"Its whole log: journalctl -u {unit_name} _SYSTEMD_INVOCATION_ID={invocation}")
 

@@ -13,6 +13,8 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
+from ansible_collections.headroom.serving.plugins.module_utils.start_facts import FactsReader
+
 READY = "ready"
 _KEPT_LINES = 400
 
@@ -38,13 +40,15 @@ PHASES = (
     Phase(READY, "ready", r"The server is fired up and ready to roll"),
 )
 _ORDER = {phase.id: index for index, phase in enumerate(PHASES)}
+# What the check of the memory before each start says of its progress.
+_WAITING = re.compile(r"^headroom: (waiting for memory.*|the memory is back.*)")
 _COMPILED = [(phase, re.compile(phase.pattern)) for phase in PHASES]
 _SHARDS = re.compile(r"(?:loading shards|checkpoint shards).*?(\d+)%")
 
 # A line that says why: an exception's last line, argparse's verdict, systemd's, the kernel's or SGLang's own last word.
 _CAUSE = re.compile(
     r"^(?:\S+ )?(?:[A-Za-z_][\w.]*\.)?\w*(?:Error|Exception|Exit|Interrupt)(?:: .|$)"
-    r"|: error: |Failed (?:at step|to execute)|CUDA out of memory|OutOfMemory|out of memory"
+    r"|^headroom: refused: |: error: |Failed (?:at step|to execute)|CUDA out of memory|OutOfMemory|out of memory"
     r"|Not enough (?:host |GPU )?memory|Rank \d+ scheduler died|NCCL error|watchdog timeout|No space left"
     r"|address already in use|Fatal Python error|Segmentation fault|killed by the OOM killer|result 'oom-kill'"
 )
@@ -65,17 +69,24 @@ _PREFIX = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[^\]]*)\]\s*")
 
 
 class StartupLog:
-    """Reads the lines of one start in their order."""
+    """Reads the lines of one start in their order; `facts` reads the figures in them."""
 
     def __init__(self) -> None:
+        self.facts = FactsReader()
         self.phase = PHASES[0]
         self.percent: int | None = None
+        self._waiting = ""
         self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def feed(self, line: str) -> bool:
         """Take one line; return whether phase or progress moved."""
+        self.facts.feed(line)
         if line.strip():
             self._kept.append(line.rstrip())
+        waiting = _WAITING.search(line)
+        if waiting:
+            self._waiting = waiting[1]
+            return True
         for phase, pattern in _COMPILED:
             if _ORDER[phase.id] > _ORDER[self.phase.id] and pattern.search(line):
                 self.phase, self.percent = phase, None
@@ -93,6 +104,8 @@ class StartupLog:
 
     def describe(self) -> str:
         """Return the phase, with its progress where the log gives one."""
+        if self._waiting and self.phase is PHASES[0]:
+            return self._waiting
         return self.phase.label if self.percent is None else f"{self.phase.label}: {self.percent} %"
 
     def relevant(self, count: int = 3) -> list[str]:

@@ -29,13 +29,26 @@ class Row:
     kv_tokens: int | None
     running: int | None
     queued: int | None
+    accepted: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
         return asdict(self)
 
 
-HEADER = ("instance", "release", "unit", "since", "serving", "model", "port", "KV tokens", "running", "queued")
+HEADER = (
+    "instance",
+    "release",
+    "unit",
+    "since",
+    "serving",
+    "model",
+    "port",
+    "KV tokens",
+    "running",
+    "queued",
+    "accepted",
+)
 
 
 def rows(root: Path) -> list[Row]:
@@ -59,6 +72,7 @@ def cells(row: dict[str, Any]) -> list[str]:
         row["model"],
         str(row["port"]),
         *("-" if number is None else f"{number:,}" for number in numbers),
+        ", ".join(row["accepted"]) or "-",
     ]
 
 
@@ -90,4 +104,5 @@ def _row(store: Store) -> Row:
         kv_tokens=kv_tokens,
         running=load.running if load else None,
         queued=load.queued if load else None,
+        accepted=tuple((store.plan(current).get("report") or {}).get("accepted") or ()),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from ansible_collections.headroom.serving.plugins.module_utils.errors import Hea
 
 UNIT_DIRECTORY = Path("/etc/systemd/system")
 RUNTIME_DIRECTORY = Path("/run/systemd/system")
+# A start waits for what the unit is ordered after, such as a share that is still being mounted.
+_BEGIN_S = 100
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,UnitFileState,Result,ExecMainCode,ExecMainStatus,MainPID,InvocationID,"
     "ActiveEnterTimestamp,NRestarts,ControlGroup"
@@ -92,15 +95,24 @@ def daemon_reload() -> None:
 
 
 def start(unit: str) -> UnitState:
-    """Start a unit whatever failed before and return its state.
+    """Start a unit whatever failed before and return the state of the new run.
+
+    What the unit does is not waited for: its ExecStartPre alone may take minutes, and says why in the journal.
 
     Raises:
-        HeadroomError: If systemd can't execute it; what the unit does afterwards is not waited for.
+        HeadroomError: If systemd can't start it, or does not begin to within the time that it may wait for mounts.
     """
     # Starts of a deploy count into the start limit too: without this a repaired release could be refused.
     _run("reset-failed", unit)
-    _systemctl("start", unit)
-    return state(unit)
+    before = state(unit).invocation
+    _systemctl("start", "--no-block", unit)
+    deadline = time.monotonic() + _BEGIN_S
+    while time.monotonic() < deadline:
+        found = state(unit)
+        if found.invocation not in ("", before):
+            return found
+        time.sleep(0.05)
+    raise HeadroomError(f"systemd did not begin to start {unit} within {_BEGIN_S} s: see 'systemctl list-jobs'")
 
 
 def stop(unit: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.headroom.serving.plugins.module_utils import (
     deployment,
+    node_plan,
     ports,
     release,
     sglang_api,
@@ -23,8 +24,9 @@ from ansible_collections.headroom.serving.plugins.module_utils import (
 )
 from ansible_collections.headroom.serving.plugins.module_utils.deployment import Step
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
-from ansible_collections.headroom.serving.plugins.module_utils.findings import one_line, refusals
+from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, one_line, refusals
 from ansible_collections.headroom.serving.plugins.module_utils.instances import Instance
+from ansible_collections.headroom.serving.plugins.module_utils.node_plan import Planned
 from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
 from ansible_collections.headroom.serving.plugins.module_utils.systemd import UnitState
 
@@ -41,16 +43,31 @@ def run(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
     Raises:
         HeadroomError: If something refuses (nothing was touched then), or a release did not come up.
     """
-    plan = deployment.prepare(deployment.Settings.of(params), check_mode=False)
-    if refusals(plan.findings):
-        raise HeadroomError(one_line(plan.findings), plan.findings)
+    settings = deployment.Settings.of(params)
+    plan = deployment.prepare(settings, check_mode=False)
+    _stop_at(plan.findings)
+    # Once more, now that all engines are there: minutes may have passed since the preflight.
+    memory = node_plan.make(settings, plan.steps)
+    _stop_at(memory.findings)
     rows: list[dict[str, Any]] = []
     for step in plan.steps:
+        _keep_plan(step, memory.planned.get(step.instance.name), settings.accept)
         try:
             rows.append(apply(step, progress))
         except HeadroomError as error:
             raise _after(error, rows) from None
     return {"changed": any(step.changes for step in plan.steps), "instances": rows}
+
+
+def _stop_at(findings: Sequence[Finding]) -> None:
+    if refusals(findings):
+        raise HeadroomError(one_line(findings), findings)
+
+
+def _keep_plan(step: Step, planned: Planned | None, accept: Sequence[str]) -> None:
+    """Keep what was planned beside the release: its guard and every later status ask what was accepted."""
+    if step.release is not None and planned is not None:
+        step.store.save_plan(step.release.id, {"accept": sorted(accept), "report": planned.report()})
 
 
 def _after(error: HeadroomError, rows: Sequence[dict[str, Any]]) -> HeadroomError:

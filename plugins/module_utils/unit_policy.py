@@ -13,8 +13,11 @@ from ansible_collections.headroom.serving.plugins.module_utils.unit_file import 
 
 # SIGTERM lets running requests end; SGLang has no limit of its own (0.5.23 waits up to 75 s more for its children).
 STOP_TIMEOUT_S = 120
-# Three failed starts of two hours each still fall into one interval: a server that can't start ends as failed.
-START_LIMIT_INTERVAL_S = 6 * 3600
+# How long the guard waits for memory that is on its way back; a server of 8 ranks took most of a minute to let go.
+GUARD_LIMIT_S = 120
+# Three failed starts of two hours each, with guard and stop, still fall into one interval: a server that can't start
+# ends as failed.
+START_LIMIT_INTERVAL_S = 7 * 3600
 START_LIMIT_BURST = 3
 # In the first line of every unit file of the collection: by it they are known from others.
 MADE_BY = "written by headroom.serving"
@@ -27,6 +30,7 @@ class UnitInputs:
 
     name: str
     argv: Sequence[str]
+    guard: Sequence[str]
     environment: Mapping[str, str]
     user: str
     home: str
@@ -92,6 +96,11 @@ def _service(inputs: UnitInputs) -> list[Directive]:
     words = [unit_file.exec_word(argument) for argument in inputs.argv]
     service: list[Directive] = [("Type", "exec"), ("User", inputs.user), ("WorkingDirectory", inputs.home)]
     service += [("Environment", unit_file.environment(key, value)) for key, value in inputs.environment.items()]
+    service.append(
+        ("#", "Checks the memory before each start. '+': as root, who alone can see and name other holders.")
+    )
+    service.append(("ExecStartPre", "+" + " ".join(unit_file.exec_word(word) for word in inputs.guard)))
+    service.append(("TimeoutStartSec", str(GUARD_LIMIT_S + 60)))
     service.append(("ExecStart", " \\\n    ".join(_pairs(words))))
     service += _LIFE
     service += _SANDBOX

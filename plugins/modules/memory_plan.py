@@ -5,98 +5,90 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: memory_plan
-short_description: Plan the memory of SGLang instances before they start
+short_description: Tell what the instances of a node will need and get before they start
 version_added: "0.1.0"
 author: headroom.serving contributors (@headroom-serving)
 description:
-  - Tells for each instance of a node what it will need and get of GPU and host memory. Changes nothing.
-  - The controller prints the plan. With O(offline=true) it also makes the plan, from records and without the node.
+  - Reads the node's hardware, the headers of the models and what earlier starts have shown, and plans GPU memory, KV
+    tokens and host memory of each instance. What does not fit is a finding, with values that would.
+  - Memory that an outgoing release will give back counts as free.
+  - The controller prints the plans, writes reports, and judges. With O(offline=true) it also makes the plans, from
+    records and without the node.
 attributes:
   check_mode:
     support: full
-    description: Only reads. Reports are written all the same, as no node is changed by them.
+    description: The module never changes anything but its own cache of model headers, and in check mode not even that.
   diff_mode:
     support: none
-    description: Changes nothing.
+    description: There is nothing to compare.
+  idempotence:
+    support: full
+    description: The same node gives the same plan.
 options:
-  instances:
-    description: The instances of the node, as M(headroom.serving.sglang_instances) takes them.
-    type: list
-    elements: dict
-    required: true
-  engines:
-    description: Engines that this run installs, by name.
-    type: dict
-    default: {}
-  engines_root:
-    description: Directory of the engines on the node.
-    type: path
-    default: /opt/headroom/engines
-  root:
-    description: Directory of the releases on the node.
-    type: path
-    default: /var/lib/headroom
-  user:
-    description: Service account.
-    type: str
-    default: sglang
-  home:
-    description: Home of the service account.
-    type: path
-    default: /var/lib/sglang
   accept:
-    description: Ids of findings that may not refuse.
+    description: Ids of findings that warn instead of refusing.
     type: list
     elements: str
     default: []
   scope:
     description:
-      - Which instances are planned, and how much is shown. With V(all) every one that is to run, and all of its plan.
-      - With V(changes) those that a deploy would start anew, and only findings that warn or refuse.
+      - V(all) plans every started instance and shows all of each plan.
+      - V(changes) plans only those that a deploy would start anew, and shows only findings that warn or refuse.
     type: str
-    choices: [changes, all]
+    choices: [all, changes]
     default: all
   offline:
     description:
-      - Plan on the controller, for all instances that are to run. No connection is made, so the node need not exist.
+      - Plan on the controller, for all started instances. No connection is made, so the node need not exist.
     type: bool
     default: false
   hardware_record:
     description:
-      - File on the controller with what M(headroom.serving.hardware_info) returned for the node, as a whole or only
-        its C(hardware). Needed with O(offline=true), else ignored.
-      - A relative path is looked for as a role's files are, then among the files that come with this collection's
-        role, then in the directory of the command line.
+      - File on the controller with what M(headroom.serving.hardware_info) returned for the node, as a whole or only its
+        C(hardware). Needed with O(offline=true), else ignored.
+      - A relative path is looked for as a role's files are, then among the files of the role
+        P(headroom.serving.sglang_server#role), then in the directory of the command line.
     type: str
+    default: ""
   model_record:
     description:
       - Path on the controller of a model's record or of its folder, found as O(hardware_record) is; or a mapping from
         names of instances to such paths. Only with O(offline=true), else ignored.
       - An instance without one takes its C(model_path) if the controller has that folder.
     type: raw
+    default: ""
   report_dir:
     description:
-      - Directory on the controller for a report of each instance, C(NODE.INSTANCE.json) and C(NODE.INSTANCE.html);
-        made if it is missing. A relative path starts from the directory of the command line.
+      - Directory on the controller for two reports of each instance, C(NODE.INSTANCE.json) and C(NODE.INSTANCE.html);
+        made if it is missing, also in check mode. A relative path starts from the directory of the command line.
     type: str
+    default: ""
   fail:
     description:
       - Whether a plan that refuses fails the task once all of it was shown. With O(scope=changes) it always does.
     type: bool
     default: true
+extends_documentation_fragment:
+  - headroom.serving.instances
 """
 
 EXAMPLES = r"""
-- name: Plan what the node is to run
+- name: Plan one model on two GPUs
   headroom.serving.memory_plan:
-    instances: "{{ sglang_server_instances }}"
+    instances:
+      - name: qwen
+        model_path: /shared/qwen3-32b
+        gpus: [0, 1]
+        args:
+          tp-size: 2
+          mem-fraction-static: 0.88
   become: true
 
-- name: Plan it without the node, and keep reports
+- name: Plan what a node is to run without asking it, and keep reports
   headroom.serving.memory_plan:
     instances: "{{ sglang_server_instances }}"
     offline: true
-    hardware_record: records/{{ inventory_hostname }}.json
+    hardware_record: records/{{ inventory_hostname }}
     model_record: /shared/qwen3-32b
     report_dir: reports
     fail: false
@@ -104,18 +96,26 @@ EXAMPLES = r"""
 
 RETURN = r"""
 reports:
-  description: One report an instance; figures are in the units that their names say.
+  description: >-
+    A plan for each instance, with C(instance), C(engine_version), C(sources), C(effective) (each value that sizes
+    anything, with its origin), C(accepted) and C(plan). Units are in the names, C(_bytes), C(_gib) (2**30) or C(_gb)
+    (10**9).
   returned: if no plan refuses, or with O(fail=false)
   type: list
   elements: dict
 findings:
-  description: The findings of all reports; of a task that failed those that refuse.
+  description: Everything that was found, with its stable id; of a task that failed what refuses.
   returned: always
   type: list
   elements: dict
+  sample:
+    - id: hicache.node_budget
+      verdict: refuse
+      message: "qwen: hicache-size is 300, for each rank: 8 ranks x 300 GB: 2,410.7 GB needed, 408 GB available"
+      suggestion: The largest hicache-size that fits is 44.
 report_files:
   description: Paths of the reports on the controller.
-  returned: always
+  returned: if plans were made
   type: list
   elements: str
   sample: [/home/me/reports/gpu1.qwen.json, /home/me/reports/gpu1.qwen.html]
@@ -123,11 +123,45 @@ report_files:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.headroom.serving.plugins.module_utils import deployment, instance_options, node_plan
+from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
+from ansible_collections.headroom.serving.plugins.module_utils.findings import refusals
+
+# Taken by the action; here only so that the module knows every option that it documents.
+_OF_THE_CONTROLLER = {
+    "offline": {"type": "bool", "default": False},
+    "hardware_record": {"type": "str", "default": ""},
+    "model_record": {"type": "raw", "default": ""},
+    "report_dir": {"type": "str", "default": ""},
+    "fail": {"type": "bool", "default": True},
+}
+
 
 def main() -> None:
-    """Refuse: replaced before release."""
-    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
-    module.fail_json(msg="replaced")
+    """Plan and exit."""
+    module = AnsibleModule(
+        argument_spec={
+            **instance_options.NODE_OPTIONS,
+            "accept": {"type": "list", "elements": "str", "default": []},
+            "scope": {"type": "str", "choices": ["all", "changes"], "default": "all"},
+            **_OF_THE_CONTROLLER,
+        },
+        supports_check_mode=True,
+    )
+    try:
+        settings = deployment.Settings.of(module.params)
+        # As in check mode: an engine that this run installs is planned for, though it is not there yet.
+        wanted = deployment.prepare(settings, check_mode=True)
+        everything = module.params["scope"] == "all"
+        found = node_plan.make(settings, wanted.steps, everything, keep=not module.check_mode)
+        module.exit_json(
+            changed=False,
+            reports=[planned.report() for planned in found.planned.values()],
+            # What only a deploy is concerned with, such as a port, was told by its own preflight.
+            findings=[item.as_dict() for item in [*refusals(wanted.findings), *found.findings]],
+        )
+    except HeadroomError as error:
+        module.fail_json(msg=str(error), findings=[item.as_dict() for item in error.findings])
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ instances:
       kv_tokens: 116171
       running: 46
       queued: 0
+      accepted: [gpu.slack]
 """
 
 from pathlib import Path

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.headroom.serving.plugins.module_utils import (
     effective_args,
+    hardware,
     instances,
     memory_plan,
     model_shape,
     plan_report,
 )
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
-from ansible_collections.headroom.serving.plugins.module_utils.findings import one_line, refusals
+from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, one_line, refusals
 from ansible_collections.headroom.serving.plugins.module_utils.hardware import Hardware
 from ansible_collections.headroom.serving.plugins.module_utils.instances import Instance
 from ansible_collections.headroom.serving.plugins.module_utils.memory_plan import PlanInput
@@ -45,8 +46,8 @@ class Request:
     model_record: Any
 
 
-def reports(request: Request, find_record: Find, find_lock: Find) -> list[dict[str, Any]]:
-    """Return the reports of all instances that are to run, in their order.
+def make(request: Request, find_record: Find, find_lock: Find) -> dict[str, Any]:
+    """Return what the module returns: `reports` of all instances that are to run, in their order, and all `findings`.
 
     Args:
         request: What is to be planned.
@@ -62,7 +63,6 @@ def reports(request: Request, find_record: Find, find_lock: Find) -> list[dict[s
         raise HeadroomError(one_line(bad), bad)
     plan_records.check_names(request.model_record, [item.name for item in found])
     node = plan_records.read_hardware(find_record, request.hardware_record)
-    expected = {str(entry.get("name")): int(entry.get("expected_request_tokens") or 0) for entry in request.entries}
     inputs: list[PlanInput] = []
     sources: list[dict[str, str]] = []
     for item in found:
@@ -71,19 +71,26 @@ def reports(request: Request, find_record: Find, find_lock: Find) -> list[dict[s
         version = plan_records.engine_version(find_lock, request.engines, item.engine, item.name)
         dummy = item.args.get("load-format") == "dummy"
         shape, origin = plan_records.read_model(find_record, request.model_record, item.name, item.model_path, dummy)
-        inputs.append(_input(item, version, shape, node, tuple(request.accept), expected[item.name]))
+        inputs.append(_input(item, version, shape, node, tuple(request.accept)))
         sources.append({"hardware": f"record {request.hardware_record}", "model": origin, "facts": _FACTS})
     plans = memory_plan.plan_node(inputs)
-    # As a node would send them.
-    plain: list[dict[str, Any]] = json.loads(
-        json.dumps([plan_report.as_dict(*parts) for parts in zip(inputs, plans, sources)])
-    )
+    said = [item for plan in plans for item in plan.findings]
+    if any(not one.args.on_cpu for one in inputs):
+        said = [*_accepted(hardware.findings(node), request.accept), *said]
+    answer = {
+        "reports": [plan_report.as_dict(*parts) for parts in zip(inputs, plans, sources)],
+        "findings": [item.as_dict() for item in said],
+    }
+    # As it is when it comes from a node.
+    plain: dict[str, Any] = json.loads(json.dumps(answer))
     return plain
 
 
-def _input(
-    item: Instance, version: str, shape: ModelShape, node: Hardware, accept: tuple[str, ...], expected_tokens: int
-) -> PlanInput:
+def _accepted(found: Sequence[Finding], accept: Sequence[str]) -> list[Finding]:
+    return [replace(item, verdict="warn") if item.verdict == "refuse" and item.id in accept else item for item in found]
+
+
+def _input(item: Instance, version: str, shape: ModelShape, node: Hardware, accept: tuple[str, ...]) -> PlanInput:
     gpus = item.gpus or ()
     try:
         args = effective_args.resolve(item.args, version, shape, node, gpus, item.env)
@@ -98,5 +105,5 @@ def _input(
         gpus=gpus,
         accept=accept,
         draft_shape=model_shape.from_dir(draft) if draft and Path(draft).is_dir() else None,
-        expected_request_tokens=expected_tokens,
+        expected_request_tokens=item.expected_request_tokens,
     )

@@ -140,7 +140,7 @@ def engine_version(find: Find, engines: Sequence[Mapping[str, Any]], name: str, 
     setting = f"{_ENGINES}[{name}].lock"
     path = listed[name]["lock"]
     _text, lock = controller_files.read_lock(find, path, setting)
-    version = next((item.version for item in lock.requirements if item.name == "sglang"), "")
+    version = lock.version_of("sglang")
     if not version:
         raise refusal(
             "settings.invalid", f"{setting} is '{path}', which pins no sglang.", "Name the lock of an SGLang engine."

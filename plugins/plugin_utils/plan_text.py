@@ -48,6 +48,14 @@ def concerns(report: Mapping[str, Any], node: str, width: int) -> list[str]:
     return [heading(report, node), *(f"  {line}" for line in body)]
 
 
+def of_node(findings: Sequence[Mapping[str, str]], node: str, width: int) -> list[str]:
+    """Return findings that belong to no planned instance, as a table under the name of the node."""
+    if not findings:
+        return []
+    found, notes = split(findings)
+    return [f"{node}:", *(f"  {line}" for line in findings_table([*found, *notes], "", width - 2))]
+
+
 def heading(report: Mapping[str, Any], node: str) -> str:
     """Return the line that names node, instance, engine and verdict."""
     return f"{node}: {report['instance']}, SGLang {report['engine_version']}: {report['plan']['verdict']}"
@@ -106,7 +114,7 @@ def findings_table(findings: Sequence[Mapping[str, str]], instance: str, width: 
 
 def said(item: Mapping[str, str], instance: str) -> str:
     """Return the message without the name of the instance, which stands above it."""
-    return item["message"].removeprefix(f"{instance}: ")
+    return item["message"].removeprefix(f"{instance}: ") if instance else item["message"]
 
 
 def _indented(rows: Iterable[tuple[str, str]], width: int) -> list[str]:

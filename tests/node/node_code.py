@@ -12,7 +12,7 @@ from pathlib import Path
 
 from node_testing import Node
 
-from ansible_collections.headroom.serving.plugins.module_utils import job
+from ansible_collections.headroom.serving.plugins.module_utils import own_code
 from devnode.steps import as_root
 
 _PACKAGE = "ansible_collections/headroom/serving/plugins/module_utils/"
@@ -20,7 +20,7 @@ _PACKAGE = "ansible_collections/headroom/serving/plugins/module_utils/"
 
 def lay_collection(node: Node, archive: Path, target: str, more: Mapping[str, str] | None = None) -> None:
     """Copy module_utils to a node as the archive in which modules carry it; `more` are modules of the test."""
-    job._write_code(archive)
+    own_code.write(archive)
     with zipfile.ZipFile(archive, "a") as copy:
         for name, text in (more or {}).items():
             copy.writestr(_PACKAGE + name, text)

@@ -72,8 +72,8 @@ names = []
 for index, (arguments, environment) in enumerate(work):
     argv = ["/usr/bin/python3", str(folder / "dump.py"), str(folder / f"{{index}}.json"), *arguments]
     if {whole!r}:
-        text = unit_policy.render(unit_policy.UnitInputs(f"text{{index}}", argv, environment, "nobody", str(folder),
-        "/"))
+        text = unit_policy.render(unit_policy.UnitInputs(f"text{{index}}", argv, ["/bin/true"], environment, "nobody",
+        str(folder), "/"))
         text = text.replace("Type=exec", "Type=oneshot").replace("Restart=on-failure", "Restart=no")
         text = text.replace("RestartForceExitStatus=137 SIGKILL", "RestartForceExitStatus=")
     else:

@@ -21,6 +21,21 @@ OLD, NEW = "0.5.14", "0.5.23"
 MIB, GIB = 2**20, 2**30
 RECORDED = json.loads((Path(__file__).parent / "plan/recorded_starts.json").read_text(encoding="utf-8"))
 
+# config.json of a GQA model of 16 GiB.
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 4096,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 12288,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "torch_dtype": "bfloat16",
+}
+
 
 def shape(*groups: LayerGroup, weights_gib: float = 16.0, **more: Any) -> ModelShape:
     """Return a model with these layers, whose weights are split evenly over all ranks."""

@@ -23,7 +23,7 @@ VARIABLES = {"inventory_hostname": "gpu1"}
 ROW = {
     "name": "a", "release": "0123456789ab", "unit": "active (running)", "since": "Mon", "serving": "yes",
     "model": "qwen", "port": 30000,
-    "kv_tokens": 159072, "running": 1, "queued": None,
+    "kv_tokens": 159072, "running": 1, "queued": None, "accepted": [],
 }  # fmt: skip
 
 

@@ -328,7 +328,7 @@ def test_a_release_without_keys_starts_the_engine_itself(settings: Settings) -> 
         "--tp-size",
         "2",
     ]
-    assert wanted.record["engine"] == {"id": "id-default", "name": "default", "path": str(engine)}
+    assert wanted.record["engine"] == {"id": "id-default", "name": "default", "path": str(engine), "version": ""}
     assert wanted.record["has_api_key"] is False
     assert not (settings.root / "salt").exists()
 
@@ -369,13 +369,15 @@ def test_an_engine_that_this_run_installs_counts_in_check_mode(settings: Setting
     assert deployment._engine(planned, instance, "x", False)[0] is None
     path.mkdir()
     (path / "engine.json").write_text("{}")
-    assert deployment._engine(planned, instance, "x", False)[0] == {"id": "planned", "path": str(path)}
+    assert deployment._engine(planned, instance, "x", False)[0] == {"id": "planned", "path": str(path), "version": ""}
 
 
 def test_the_engine_of_this_run_counts_before_the_nodes(settings: Settings) -> None:
     path = settings.engines_root / "id-next"
     planned = replace(settings, engines={"default": {"id": "id-next", "path": str(path)}})
-    assert deployment._engine(planned, Instance("a"), "x", False)[0] == {"id": "id-next", "path": str(path)}
+    (path / "engine.json").write_text('{"version": "0.5.14"}')
+    found = deployment._engine(planned, Instance("a"), "x", False)[0]
+    assert found == {"id": "id-next", "path": str(path), "version": "0.5.14"}
 
 
 @pytest.mark.parametrize("damage", ["unknown name", "half installed", "dangling"])

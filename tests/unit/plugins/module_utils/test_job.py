@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.headroom.serving.plugins.module_utils import job
+from ansible_collections.headroom.serving.plugins.module_utils import job, own_code
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 
 KEY = "s3cr3t-0123456789"
@@ -49,7 +49,7 @@ def directory(tmp_path: Path) -> Path:
     path = tmp_path / "unit.0123"
     path.mkdir()
     (tmp_path / "work_of_a_test.py").write_text(WORK)
-    job._write_code(path / "code.zip")
+    own_code.write(path / "code.zip")
     return path
 
 
@@ -164,7 +164,8 @@ def test_the_code_is_the_collections_module_utils(directory: Path) -> None:
 def test_code_that_came_in_an_archive_is_copied_from_it(directory: Path, tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
-        "from ansible_collections.headroom.serving.plugins.module_utils import job; job._write_code(Path(sys.argv[2]))"
+        "from ansible_collections.headroom.serving.plugins.module_utils import own_code\n"
+        "own_code.write(Path(sys.argv[2]))"
     )
     with zipfile.ZipFile(directory / "code.zip", "a") as archive:
         archive.writestr("ansible/other.py", "")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 headroom.serving contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who a process is, without a word of its arguments."""
+"""Who a process is and what it holds, without a word of its arguments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pwd
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,11 @@ from ansible_collections.headroom.serving.plugins.module_utils.processes import 
 
 
 def test_a_real_process() -> None:
-    holder = subprocess.Popen([sys.executable, "-c", "input()", "--api-key", "s3cr3t"], stdin=subprocess.PIPE)
+    command = [sys.executable, "-c", "print(flush=True); input()", "--api-key", "s3cr3t"]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        # The kernel names a new process a moment after Popen knows of it.
+        assert holder.stdout is not None and holder.stdout.readline()
         found = processes.look(holder.pid)
     finally:
         holder.communicate(b"\n")
@@ -81,3 +85,42 @@ def test_a_user_without_a_name_is_a_number(tmp_path: Path) -> None:
 )
 def test_the_unit(text: str, unit: str) -> None:
     assert processes.unit_of(text) == unit
+
+
+def rank(proc: Path, pid: int, anonymous_kib: int, unit: str = "sglang-a.service", **more: Any) -> None:
+    """Make a process of a unit: a rank, unless `title` is another."""
+    home = proc / str(pid)
+    home.mkdir()
+    title = more.get("title", "sglang::scheduler_TP0")
+    (home / "comm").write_text(title[:15] + "\n")
+    (home / "cmdline").write_bytes(title.encode() + b"\0\0")
+    (home / "cgroup").write_text(f"0::/system.slice/{unit}\n")
+    (home / "status").write_text(
+        more.get("status", f"Name:\t{title[:15]}\nVmHWM:\t90000000 kB\nVmRSS:\t80000000 kB\n"
+        f"RssAnon:\t{anonymous_kib} kB\nRssFile:\t 700000 kB\nRssShmem:\t48000000 kB\nVmSwap:\t    1000 kB\n")
+    )  # fmt: skip
+
+
+def test_the_own_memory_of_the_largest_rank(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("")
+    rank(tmp_path, 10, 3_000_000)
+    rank(tmp_path, 11, 3_200_000, title="sglang::scheduler_DP1_TP1")
+    rank(tmp_path, 12, 9_000_000, title="sglang::detokenizer")
+    rank(tmp_path, 13, 9_000_000, title="python3")
+    rank(tmp_path, 14, 9_000_000, unit="sglang-b.service")
+    rank(tmp_path, 15, 0, status="Name:\tsglang::schedul\nState:\tZ (zombie)\n")
+    # Neither the pools, which are shared memory, nor mapped files; but what was swapped out.
+    assert processes.largest_rank_bytes("sglang-a.service", tmp_path) == 3_201_000 * 1024
+    assert processes.largest_rank_bytes("sglang-b.service", tmp_path) == 9_001_000 * 1024
+
+
+def test_no_rank_no_figure(tmp_path: Path) -> None:
+    rank(tmp_path, 12, 9_000_000, title="sglang::detokenizer")
+    assert processes.largest_rank_bytes("sglang-a.service", tmp_path) is None
+    assert processes.largest_rank_bytes("sglang-none.service") is None
+
+
+def test_this_kernel_tells_a_process_its_own_memory_apart(tmp_path: Path) -> None:
+    rank(tmp_path, 10, 0, status=Path("/proc/self/status").read_text())
+    found = processes.largest_rank_bytes("sglang-a.service", tmp_path)
+    assert found is not None and 2**20 < found < 2**33

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.headroom.serving.plugins.module_utils import launcher, release
+from ansible_collections.headroom.serving.plugins.module_utils import launcher, release, release_plan
 from ansible_collections.headroom.serving.plugins.module_utils.release import Release, Store
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -94,7 +94,8 @@ def test_saves_and_reads_back(store: Store) -> None:
     assert store.record("0123456789ab") == record
     assert store.unit_text("0123456789ab") == "[Unit]\nDescription=é\n"
     assert store.ids() == ["0123456789ab"]
-    assert sorted(path.name for path in store.path("0123456789ab").iterdir()) == ["release.json", "sglang-a.service"]
+    there = sorted(path.name for path in store.path("0123456789ab").iterdir())
+    assert there == ["guard.pyz", "release.json", "sglang-a.service"]
 
 
 def test_a_release_never_changes(store: Store) -> None:
@@ -129,7 +130,7 @@ def test_directories_that_are_there_keep_their_modes(store: Store) -> None:
 
 def test_keys_lie_in_one_file_only_and_read_back(store: Store) -> None:
     store.save(make(credentials=KEYS))
-    holding = [path.name for path in store.path("0123456789ab").iterdir() if "s3cr3t" in path.read_text()]
+    holding = [path.name for path in store.path("0123456789ab").iterdir() if b"s3cr3t" in path.read_bytes()]
     assert holding == ["credentials.yaml"]
     assert store.api_key("0123456789ab") == "s3cr3t-0123456789"
     assert "s3cr3t" not in repr(make(credentials=KEYS))
@@ -250,7 +251,35 @@ def test_measured_facts_are_no_part_of_the_release(store: Store) -> None:
     store.save_measured("0123456789ab", {"start_s": 2.0, "kv_tokens": 5})
     assert store.measured("0123456789ab") == {"start_s": 2.0, "kv_tokens": 5}
     assert sorted(path.name for path in (store.directory / "measured").iterdir()) == ["0123456789ab.json"]
-    assert len(list(store.path("0123456789ab").iterdir())) == 2
+    assert "measured" not in [path.name for path in store.path("0123456789ab").iterdir()]
+
+
+def test_plans_lie_beside_the_release(store: Store) -> None:
+    store.save(make())
+    assert store.plan("0123456789ab") == {}
+    store.save_plan("0123456789ab", {"accept": ["gpu.slack"]})
+    assert store.plan("0123456789ab") == {"accept": ["gpu.slack"]}
+    assert release_plan.accepted(store.path("0123456789ab")) == ["gpu.slack"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"accept": 1}'])
+def test_a_damaged_plan_accepts_nothing(store: Store, text: str) -> None:
+    store.save(make())
+    store.save_plan("0123456789ab", {"accept": ["gpu.slack"]})
+    (store.directory / "plans" / "0123456789ab.json").write_text(text)
+    assert release_plan.accepted(store.path("0123456789ab")) == []
+
+
+def test_the_guard_of_a_release_runs_from_its_own_copy(store: Store) -> None:
+    store.save(make(record={}))
+    guard = store.path("0123456789ab") / "guard.pyz"
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", guard, guard.parent], capture_output=True, text=True, check=False
+    )
+    # It can't make sense of this record, and lets the server start all the same.
+    assert done.returncode == 0
+    assert "headroom: the memory could not be checked" in done.stdout
+    assert guard.stat().st_mode & 0o777 == 0o644
 
 
 def test_known_are_the_instances_with_a_current_release(tmp_path: Path) -> None:

@@ -38,17 +38,39 @@ def test_no_line_ends_in_blanks() -> None:
     assert all(line == line.rstrip() for line in table.render(["a", "long header"], [["x", "y"], ["long cell", ""]]))
 
 
-ROW = Row("a", "0123456789ab", "active (running)", "Mon 2026-11-30", "yes", "qwen", 30000, 159072, 12, 0)
+ROW = Row("a", "0123456789ab", "active (running)", "Mon 2026-11-30", "yes", "qwen", 30000, 159072, 12, 0, ())
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, ["a", "0123456789ab", "active (running)", "Mon 2026-11-30", "yes", "qwen", "30000", "159,072", "12", "0"]),
-        ({"since": ""}, ["a", "0123456789ab", "active (running)", "-", "yes", "qwen", "30000", "159,072", "12", "0"]),
+        (
+            {},
+            [
+                "a",
+                "0123456789ab",
+                "active (running)",
+                "Mon 2026-11-30",
+                "yes",
+                "qwen",
+                "30000",
+                "159,072",
+                "12",
+                "0",
+                "-",
+            ],
+        ),
+        (
+            {"since": ""},
+            ["a", "0123456789ab", "active (running)", "-", "yes", "qwen", "30000", "159,072", "12", "0", "-"],
+        ),
+        (
+            {"accepted": ["gpu.slack", "host.memory"], "since": ""},
+            "a|0123456789ab|active (running)|-|yes|qwen|30000|159,072|12|0|gpu.slack, host.memory".split("|"),
+        ),
         (
             {"kv_tokens": None, "running": None, "queued": None},
-            ["a", "0123456789ab", "active (running)", "Mon 2026-11-30", "yes", "qwen", "30000", "-", "-", "-"],
+            ["a", "0123456789ab", "active (running)", "Mon 2026-11-30", "yes", "qwen", "30000", "-", "-", "-", "-"],
         ),
     ],
 )

@@ -47,7 +47,11 @@ def planned(*entries: dict[str, Any], **more: Any) -> list[Report]:
         "hardware_record": "records/blackwell/hardware.json",
         "model_record": "records/blackwell/model.json",
     }
-    return plan_offline.reports(Request(entries, **{**values, **more}), find_record, find_lock)
+    answer = plan_offline.make(Request(entries, **{**values, **more}), find_record, find_lock)
+    told = [finding for report in answer["reports"] for finding in report["plan"]["findings"]]
+    assert answer["findings"] == told
+    found: list[Report] = answer["reports"]
+    return found
 
 
 def entry(name: str = "a", **more: Any) -> dict[str, Any]:
@@ -103,6 +107,23 @@ def test_what_is_accepted_warns() -> None:
     assert "refuse" not in [
         item["verdict"] for item in found["plan"]["findings"] if item["id"] == "hicache.node_budget"
     ]
+
+
+def test_what_the_record_says_of_gpus_is_told(tmp_path: Path) -> None:
+    record = json.loads(Path(find_record("records/blackwell/hardware.json")).read_text(encoding="utf-8"))
+    record["notes"] = ["gpu.lost: GPU 8 does not answer", "gpu.driver_mismatch: library 2, module 1", "just a note"]
+    (tmp_path / "hw.json").write_text(json.dumps(record), encoding="utf-8")
+
+    def told(accept: list[str], *entries: dict[str, Any]) -> list[tuple[str, str]]:
+        request = Request(entries, ENGINES, accept, str(tmp_path / "hw.json"), "records/blackwell/model.json")
+        answer = plan_offline.make(request, find_record, find_lock)
+        return [(item["id"], item["verdict"]) for item in answer["findings"] if item["id"] in kinds]
+
+    kinds = ("gpu.lost", "gpu.driver_mismatch")
+    assert told([], entry()) == [("gpu.lost", "warn"), ("gpu.driver_mismatch", "refuse")]
+    assert told(["gpu.driver_mismatch"], entry()) == [("gpu.lost", "warn"), ("gpu.driver_mismatch", "warn")]
+    assert told([]) == []
+    assert told([], entry(args={"device": "cpu", "mem-fraction-static": 0.5})) == []
 
 
 def test_a_model_whose_weights_are_made_up_needs_its_config_only(tmp_path: Path) -> None:

@@ -23,4 +23,5 @@ def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> s
 
 
 def _is_number(text: str) -> bool:
-    return text == "-" or text.replace(",", "").replace(".", "", 1).isdigit()
+    digits = text[1:] if text.startswith("-") else text
+    return text == "-" or digits.replace(",", "").replace(".", "", 1).isdigit()

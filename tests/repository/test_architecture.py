@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/architecture.md", "benchmarks/README.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/plan.md", "benchmarks/README.md")
 PACKAGE = "ansible_collections.headroom.serving.plugins.module_utils"
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]+)(?:#[^)]*)?\)")
 

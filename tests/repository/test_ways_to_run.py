@@ -7,10 +7,9 @@ role's own argument specs, so each way has found playbook, role, plugins and mod
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +28,7 @@ TYPO = json.dumps(
     }
 )
 ANSWER = "sglang_server_instances[0]: key 'nam' is unknown. Did you mean 'name'?"
+CleanEnv = Callable[[Path], dict[str, str]]
 WAYS = ("clone", "inside-playbooks", "elsewhere", "clone-by-name", "installed")
 
 
@@ -49,43 +49,11 @@ class Way:
         return subprocess.run(command, cwd=self.cwd, env=self.env, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture(scope="session")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a fresh clone, with what is not committed yet, in a folder of another name."""
-    target = tmp_path_factory.mktemp("some where") / "my clone"
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    for name in filter(None, names):
-        source = ROOT / name
-        if source.is_symlink() or source.exists():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target / name, follow_symlinks=False)
-    return target
-
-
-@pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Path:
-    """Return an empty folder into which the built collection was installed."""
-    target = tmp_path_factory.mktemp("installed")
-    command = [str(BIN / "ansible-galaxy"), "collection", "install", "--offline", "--no-deps", "-p", str(target)]
-    done = subprocess.run(
-        [*command, str(archive)], cwd=target, env=_env(target), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return target
-
-
-def _env(home: Path) -> dict[str, str]:
-    """Return an environment in which no other collection or setting of this machine is seen."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHONPATH"))}
-    return {**kept, "HOME": str(home), "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-
-
 @pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, clone: Path, installed: Path, tmp_path: Path) -> Way:
+def way(request: pytest.FixtureRequest, clone: Path, installed: Path, tmp_path: Path, clean_env: CleanEnv) -> Way:
     hosts = tmp_path / "hosts.ini"
     hosts.write_text("[sglang]\nnowhere ansible_host=192.0.2.1\n", encoding="utf-8")
-    env = _env(tmp_path)
+    env = clean_env(tmp_path)
     ways = {
         "clone": Way(clone, "playbooks/", ".yml", None, env),
         "inside-playbooks": Way(clone / "playbooks", "", ".yml", "../inventory/demo", env),
@@ -121,8 +89,8 @@ def test_a_clone_without_its_demo_node_says_how_to_make_it(way: Way) -> None:
     assert "the demo node is not up; make it with scripts/demo" in done.stdout + done.stderr
 
 
-def test_the_collection_that_runs_is_the_installed_one(installed: Path, tmp_path: Path) -> None:
+def test_the_collection_that_runs_is_the_installed_one(installed: Path, tmp_path: Path, clean_env: CleanEnv) -> None:
     command = [str(BIN / "ansible-galaxy"), "collection", "list", "--format", "json", "headroom.serving"]
-    env = {**_env(tmp_path), "ANSIBLE_COLLECTIONS_PATH": str(installed)}
+    env = {**clean_env(tmp_path), "ANSIBLE_COLLECTIONS_PATH": str(installed)}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert list(json.loads(done.stdout)) == [str(installed / "ansible_collections")]

@@ -19,7 +19,7 @@ from ansible.utils.display import Display
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, one_line, refusals
 from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
-from ansible_collections.headroom.serving.plugins.plugin_utils import plan_files, plan_offline, plan_records, plan_text
+from ansible_collections.headroom.serving.plugins.plugin_utils import plan_files, plan_offline, plan_text
 from ansible_collections.headroom.serving.plugins.plugin_utils.finding_files import wide_finder
 
 _MODULE = "headroom.serving.memory_plan"
@@ -67,7 +67,7 @@ class ActionModule(ActionBase):
                     return result
             node = variables["inventory_hostname"]
             files, problem = _write(directory, node, answer["reports"])
-            self._show(answer["reports"], shared["scope"], files, node)
+            self._show(answer, shared["scope"], files, node)
             if problem:
                 raise problem
             result.update(_judged(answer, fail or shared["scope"] == "changes"), report_files=files)
@@ -77,7 +77,6 @@ class ActionModule(ActionBase):
         return result
 
     def _live(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        args["engines"] = self._with_versions(args.get("engines") or {}, variables)
         # The node's syslog masks only secrets that are no part of a nested setting, so it is told nothing at all.
         quiet = {**variables, "ansible_no_target_syslog": True}
         answer: dict[str, Any] = self._execute_module(module_name=_MODULE, module_args=args, task_vars=quiet)
@@ -95,14 +94,16 @@ class ActionModule(ActionBase):
         )
         return plan_offline.reports(request, wide_finder(self, "sglang_server"), wide_finder(self, "sglang_runtime"))
 
-    def _show(self, reports: Iterable[Mapping[str, Any]], scope: str, files: Iterable[str], node: str) -> None:
+    def _show(self, answer: Mapping[str, Any], scope: str, files: Iterable[str], node: str) -> None:
         """Print one block, so that nodes that are planned at the same time do not mix."""
         width = Display().columns
+        reports = answer["reports"]
         blocks = [
             (plan_text.concerns if scope == "changes" else plan_text.whole)(report, node, width) for report in reports
         ]
+        blocks.append(plan_text.general(_beside_reports(answer), node, width))
         lines = [line for block in blocks if block for line in ("", *block)]
-        if not blocks and scope == "all":
+        if not lines and scope == "all":
             lines = ["", f"{node}: no instance is to run here"]
         lines += [f"  written: {path}" for path in files]
         if lines:
@@ -113,21 +114,6 @@ class ActionModule(ActionBase):
         if _ENGINES not in variables:
             return _default_engines()
         found: list[dict[str, Any]] = self._templar.template(variables[_ENGINES]) or []
-        return found
-
-    def _with_versions(self, engines: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the engines that this run resolved, with the versions of their locks: only the controller has those.
-
-        What can't be read here was refused by the role that resolved them.
-        """
-        find = wide_finder(self, "sglang_runtime")
-        found = {}
-        for name, engine in engines.items():
-            try:
-                version = plan_records.engine_version(find, self._engines(variables), name, name)
-            except HeadroomError:
-                version = ""
-            found[name] = {**engine, "version": version} if version else engine
         return found
 
 
@@ -146,7 +132,7 @@ def _write(
 
 def _judged(answer: Mapping[str, Any], fail: bool) -> dict[str, Any]:
     """Return the result for what the module or the controller answered: failed if a plan refuses and that counts."""
-    findings = [item for report in answer["reports"] for item in report["plan"]["findings"]]
+    findings = [*_of_reports(answer), *_beside_reports(answer)]
     refused = refusals(Finding(**item) for item in findings)
     if refused and fail:
         # All of it was shown; the reports would only tell it again.
@@ -156,6 +142,16 @@ def _judged(answer: Mapping[str, Any], fail: bool) -> dict[str, Any]:
         return {key: value for key, value in answer.items() if key != "reports"}
     kept = {key: value for key, value in answer.items() if key not in ("failed", "msg")}
     return {**kept, "changed": False, "findings": findings}
+
+
+def _of_reports(answer: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [item for report in answer["reports"] for item in report["plan"]["findings"]]
+
+
+def _beside_reports(answer: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what was found on the node about no plan in particular, or instead of one."""
+    told = _of_reports(answer)
+    return [item for item in answer.get("findings") or [] if item not in told]
 
 
 def _switch(setting: str, value: Any) -> bool:

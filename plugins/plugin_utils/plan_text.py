@@ -48,6 +48,12 @@ def concerns(report: Mapping[str, Any], node: str, width: int) -> list[str]:
     return [heading(report, node), *(f"  {line}" for line in body)]
 
 
+def general(found: Sequence[Mapping[str, str]], node: str, width: int) -> list[str]:
+    """Return what warns or refuses about the node as a whole, as a table under its name; nothing if all is well."""
+    shown = split(found)[0]
+    return [f"{node}:", *(f"  {line}" for line in findings_table(shown, "", width - 2))] if shown else []
+
+
 def heading(report: Mapping[str, Any], node: str) -> str:
     """Return the line that names node, instance, engine and verdict."""
     return f"{node}: {report['instance']}, SGLang {report['engine_version']}: {report['plan']['verdict']}"

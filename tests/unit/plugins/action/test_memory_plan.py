@@ -274,21 +274,25 @@ def test_the_node_is_asked_once_with_the_modules_own_options(reports: dict[str, 
     assert result["findings"] == reports["warn"][0]["plan"]["findings"]
     ((name, args, variables),) = node.asked
     assert name == "headroom.serving.memory_plan"
-    wanted = {"instances": [entry()], "root": "/r", "accept": ["gpu.slack"], "scope": "all", "engines": {}}
+    wanted = {"instances": [entry()], "root": "/r", "accept": ["gpu.slack"], "scope": "all"}
     assert args == wanted
     assert variables["ansible_no_target_syslog"] is True
 
 
-def test_the_node_is_told_which_version_a_lock_pins(reports: dict[str, list[Result]]) -> None:
-    engines = [{"name": "default", "lock": "engines/sglang-0.5.14.lock"}, {"name": "bad", "lock": "absent.lock"}]
-    node = Node(changed=False, reports=reports["warn"])
-    resolved = {"default": {"id": "0123", "path": "/e/0123"}, "bad": {"id": "45", "path": "/e/45"}}
-    node.run(entry(), engines=resolved, variables={"sglang_runtime_engines": engines})
-    assert node.asked[0][1]["engines"] == {
-        "default": {"id": "0123", "path": "/e/0123", "version": "0.5.14"},
-        "bad": {"id": "45", "path": "/e/45"},
-    }
-    assert "version" not in resolved["default"]
+def test_what_the_node_found_beside_its_plans_is_told_and_refuses(
+    reports: dict[str, list[Result]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = reports["warn"][0]["plan"]["findings"]
+    lost = {"id": "model.no_config", "verdict": "refuse", "message": "b has no config.json.", "suggestion": "Copy it."}
+    seen = {"id": "gpu.lost", "verdict": "warn", "message": "GPU 3 does not answer", "suggestion": ""}
+    result = Node(changed=False, reports=reports["warn"], findings=[lost, *own, seen]).run(entry(), scope="changes")
+    assert result["failed"] is True
+    assert result["msg"] == "b has no config.json. Copy it. [model.no_config]"
+    out = capsys.readouterr().out
+    assert out.count("model.no_config") == out.count("gpu.lost") == 1
+    assert out.index("refuse   model.no_config") < out.index("gpu.lost")
+    fine = Node(changed=False, reports=reports["warn"], findings=[*own, seen]).run(entry(), scope="changes")
+    assert fine["findings"] == [*own, seen] and "failed" not in fine
 
 
 @pytest.mark.parametrize("failed", [False, True])

@@ -67,7 +67,7 @@ class ActionModule(ActionBase):
                     return result
             node = variables["inventory_hostname"]
             files, problem = _write(directory, node, answer["reports"])
-            _show(answer, shared["scope"], files, node)
+            self._show(answer, shared["scope"], files, node)
             if problem:
                 raise problem
             result.update(_judged(answer, fail or shared["scope"] == "changes"), report_files=files)
@@ -94,27 +94,27 @@ class ActionModule(ActionBase):
         )
         return plan_offline.make(request, wide_finder(self, "sglang_server"), wide_finder(self, "sglang_runtime"))
 
+    def _show(self, answer: Mapping[str, Any], scope: str, files: Iterable[str], node: str) -> None:
+        """Print one block, so that nodes that are planned at the same time do not mix."""
+        width = Display().columns
+        reports = answer["reports"]
+        blocks = [
+            (plan_text.concerns if scope == "changes" else plan_text.whole)(report, node, width) for report in reports
+        ]
+        blocks.append(plan_text.general(_beside_reports(answer), node, width))
+        lines = [line for block in blocks if block for line in ("", *block)]
+        if not lines and scope == "all":
+            lines = ["", f"{node}: no instance is to run here"]
+        lines += [f"  written: {path}" for path in files]
+        if lines:
+            Display().display("\n".join([*lines, ""]))
+
     def _engines(self, variables: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return sglang_runtime_engines of the node, or what the role has where nobody set it."""
         if _ENGINES not in variables:
             return _default_engines()
         found: list[dict[str, Any]] = self._templar.template(variables[_ENGINES]) or []
         return found
-
-
-def _show(answer: Mapping[str, Any], scope: str, files: Iterable[str], node: str) -> None:
-    """Print one block, so that nodes that are planned at the same time do not mix."""
-    width, reports = Display().columns, answer["reports"]
-    told = [item for report in reports for item in report["plan"]["findings"]]
-    beside = [item for item in answer["findings"] if item not in told and (scope == "all" or item["verdict"] != "ok")]
-    say = plan_text.concerns if scope == "changes" else plan_text.whole
-    blocks = [plan_text.of_node(beside, node, width), *(say(report, node, width) for report in reports)]
-    lines = [line for block in blocks if block for line in ("", *block)]
-    if not lines and scope == "all":
-        lines = ["", f"{node}: no instance is to run here"]
-    lines += [f"  written: {path}" for path in files]
-    if lines:
-        Display().display("\n".join([*lines, ""]))
 
 
 def _write(
@@ -132,7 +132,8 @@ def _write(
 
 def _judged(answer: Mapping[str, Any], fail: bool) -> dict[str, Any]:
     """Return the result for what the module or the controller answered: failed if a plan refuses and that counts."""
-    refused = refusals(Finding(**item) for item in answer["findings"])
+    findings = [*_of_reports(answer), *_beside_reports(answer)]
+    refused = refusals(Finding(**item) for item in findings)
     if refused and fail:
         # All of it was shown; the reports would only tell it again.
         told = [item.as_dict() for item in refused]
@@ -140,7 +141,17 @@ def _judged(answer: Mapping[str, Any], fail: bool) -> dict[str, Any]:
     if answer.get("failed") and not refused:
         return {key: value for key, value in answer.items() if key != "reports"}
     kept = {key: value for key, value in answer.items() if key not in ("failed", "msg")}
-    return {**kept, "changed": False}
+    return {**kept, "changed": False, "findings": findings}
+
+
+def _of_reports(answer: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [item for report in answer["reports"] for item in report["plan"]["findings"]]
+
+
+def _beside_reports(answer: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what was found on the node about no plan in particular, or instead of one."""
+    told = _of_reports(answer)
+    return [item for item in answer.get("findings") or [] if item not in told]
 
 
 def _switch(setting: str, value: Any) -> bool:

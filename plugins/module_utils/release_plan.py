@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.headroom.serving.plugins.module_utils import effective_args, measured_facts, model_shape
+from ansible_collections.headroom.serving.plugins.module_utils import (
+    effective_args,
+    gpu_budget,
+    measured_facts,
+    model_shape,
+)
 from ansible_collections.headroom.serving.plugins.module_utils.hardware import Hardware
 from ansible_collections.headroom.serving.plugins.module_utils.memory_plan import PlanInput
 from ansible_collections.headroom.serving.plugins.module_utils.model_shape import ModelShape
@@ -53,7 +58,9 @@ def prepare(
     shape = _shape(path, flags, keep)
     gpus = tuple(record["gpus"] or ())
     args = effective_args.resolve(flags, str(record["engine"]["version"]), shape, node, gpus, record["environment"])
-    key = measured_facts.key(args, str(record["model"]["digest"]), str(record["engine"]["id"]))
+    key = measured_facts.key(
+        args, str(record["model"]["digest"]), str(record["engine"]["id"]), gpu_budget.chosen(node, gpus)
+    )
     facts, when = measured_facts.load(root / "measured", key)
     draft = args.text("speculative-draft-model-path")
     inputs = PlanInput(

@@ -70,6 +70,9 @@ def watch(
             if now - asked > _HEALTH_EVERY_S:
                 asked = now
                 if _healthy(api):
+                    # It may be ready before its lines were read, and they hold what is to be learnt of the start.
+                    for line in journal.lines():
+                        log.feed(line)
                     return log
             if now - began > limit_s:
                 raise _late(name, log, limit_s)

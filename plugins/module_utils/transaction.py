@@ -10,27 +10,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ansible_collections.headroom.serving.plugins.module_utils import (
     deployment,
+    measured_facts,
     node_plan,
     ports,
+    processes,
     release,
     sglang_api,
     start_watch,
     systemd,
 )
-from ansible_collections.headroom.serving.plugins.module_utils.deployment import Step
+from ansible_collections.headroom.serving.plugins.module_utils.deployment import Settings, Step
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, one_line, refusals
 from ansible_collections.headroom.serving.plugins.module_utils.instances import Instance
 from ansible_collections.headroom.serving.plugins.module_utils.node_plan import Planned
 from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
+from ansible_collections.headroom.serving.plugins.module_utils.startup_log import StartupLog
 from ansible_collections.headroom.serving.plugins.module_utils.systemd import UnitState
 
 Progress = Callable[[str], None]
+Learn = Callable[[StartupLog], None]
 _PROMPT = "The capital of France is"
 _TOKENS = 8
 # A first request may still compile kernels; the process is known to run.
@@ -51,9 +55,10 @@ def run(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
     _stop_at(memory.findings)
     rows: list[dict[str, Any]] = []
     for step in plan.steps:
-        _keep_plan(step, memory.planned.get(step.instance.name), settings.accept)
+        planned = memory.planned.get(step.instance.name)
+        _keep_plan(step, planned, settings.accept)
         try:
-            rows.append(apply(step, progress))
+            rows.append(apply(step, progress, _learner(step, planned, settings)))
         except HeadroomError as error:
             raise _after(error, rows) from None
     return {"changed": any(step.changes for step in plan.steps), "instances": rows}
@@ -70,6 +75,23 @@ def _keep_plan(step: Step, planned: Planned | None, accept: Sequence[str]) -> No
         step.store.save_plan(step.release.id, {"accept": sorted(accept), "report": planned.report()})
 
 
+def _learner(step: Step, planned: Planned | None, settings: Settings) -> Learn:
+    """Return what keeps the figures of a start for the next plan; those of an unplanned start are not comparable."""
+
+    def learn(log: StartupLog) -> None:
+        if planned is None:
+            return
+        rss_bytes = processes.largest_rank_bytes(step.unit_name)
+        asked = measured_facts.setting(planned.prepared.inputs)
+        rss_gb = None if rss_bytes is None else rss_bytes / 1e9
+        directory = settings.root / "measured"
+        # A full disk is no reason to take a server down that has just been verified.
+        with suppress(OSError):
+            measured_facts.save(directory, planned.prepared.key, log.facts.result(), asked, rss_gb, time.time())
+
+    return learn
+
+
 def _after(error: HeadroomError, rows: Sequence[dict[str, Any]]) -> HeadroomError:
     """Return a failure together with what was done before it and stays done."""
     done = [row for row in rows if row["action"] not in ("none", "check")]
@@ -80,8 +102,13 @@ def _after(error: HeadroomError, rows: Sequence[dict[str, Any]]) -> HeadroomErro
     return HeadroomError(message, error.findings, {"changed": bool(done), "instances": list(rows)})
 
 
-def apply(step: Step, progress: Progress) -> dict[str, Any]:
+def apply(step: Step, progress: Progress, learn: Learn) -> dict[str, Any]:
     """Do what a step says and return what the instance is afterwards.
+
+    Args:
+        step: What is to be done.
+        progress: Takes the progress lines.
+        learn: Takes the log of a verified start of the step's release.
 
     Raises:
         HeadroomError: If the server did not come up; the previous release runs again then, if there was one.
@@ -99,16 +126,16 @@ def apply(step: Step, progress: Progress) -> dict[str, Any]:
         _install(step, step.current)
         systemd.enable(step.unit_name)
     elif step.action in ("create", "replace"):
-        _replace(step, say)
+        _replace(step, say, learn)
     elif step.action == "start":
-        _start(step, say)
+        _start(step, say, learn)
     elif step.action == "check":
         say(f"release {step.current}: {step.reason}")
         _check(step, say)
     return {"name": step.instance.name, "action": step.action, "release": step.store.link(release.CURRENT)}
 
 
-def _replace(step: Step, say: Progress) -> None:
+def _replace(step: Step, say: Progress, learn: Learn) -> None:
     if step.release is None:
         raise ValueError(f"{step.instance.name} is to be replaced by a release that was not rendered")
     step.store.save(step.release)
@@ -116,7 +143,7 @@ def _replace(step: Step, say: Progress) -> None:
         say(f"stopping release {step.current or 'of another hand'}")
         systemd.stop(step.unit_name)
     try:
-        _bring_up(step, step.release.id, say)
+        _bring_up(step, step.release.id, say, learn)
     except HeadroomError as error:
         raise HeadroomError(f"{error} {_restore(step, say)}", error.findings) from None
     step.store.switch(release.CURRENT, step.release.id)
@@ -124,10 +151,10 @@ def _replace(step: Step, say: Progress) -> None:
     systemd.enable(step.unit_name)
 
 
-def _start(step: Step, say: Progress) -> None:
+def _start(step: Step, say: Progress, learn: Learn) -> None:
     """Start the current release; a start that fails ends with the unit stopped, not in a loop of restarts."""
     try:
-        _bring_up(step, step.current, say)
+        _bring_up(step, step.current, say, learn)
     except HeadroomError:
         systemd.stop(step.unit_name)
         raise
@@ -147,33 +174,34 @@ def _restore(step: Step, say: Progress) -> str:
         return f"Release {previous} was not running before and was put back as it was."
     say(f"putting release {previous} back")
     try:
-        _bring_up(step, previous, say)
+        _bring_up(step, previous, say, lambda _log: None)
     except HeadroomError as error:
         return f"Release {previous} did not come up again either: {error}"
     return f"Release {previous}, which ran before, serves again."
 
 
-def _bring_up(step: Step, release_id: str, say: Progress) -> None:
+def _bring_up(step: Step, release_id: str, say: Progress, learn: Learn) -> None:
     """Start a release, watch and verify it; systemd may not restart it meanwhile."""
     began = time.monotonic()
     with _trial(step, release_id):
         say(f"starting release {release_id}")
-        facts = _prove(step, release_id, systemd.start(step.unit_name), say)
+        facts, log = _prove(step, release_id, systemd.start(step.unit_name), say)
     step.store.save_measured(release_id, {**facts, "start_s": round(time.monotonic() - began, 1)})
+    learn(log)
 
 
 def _check(step: Step, say: Progress) -> None:
     """Wait for a server that somebody else has started, such as systemd after a boot or a crash, and verify it."""
     unit = start_watch.settled(step.unit_name, step.start_limit_s)
-    facts = _prove(step, step.current, unit, say)
+    facts, _log = _prove(step, step.current, unit, say)
     step.store.save_measured(step.current, {**step.store.measured(step.current), **facts})
 
 
-def _prove(step: Step, release_id: str, unit: UnitState, say: Progress) -> dict[str, Any]:
-    """Watch a run of a release until it is ready, verify it, and return what it showed."""
+def _prove(step: Step, release_id: str, unit: UnitState, say: Progress) -> tuple[dict[str, Any], StartupLog]:
+    """Watch a run of a release until it is ready, verify it, and return what it showed, with its log."""
     api = _api(step, release_id)
-    start_watch.watch(step.instance.name, step.unit_name, unit, api, step.start_limit_s, say)
-    return verify(step.instance, step.store.record(release_id), step.unit_name, api, say)
+    log = start_watch.watch(step.instance.name, step.unit_name, unit, api, step.start_limit_s, say)
+    return verify(step.instance, step.store.record(release_id), step.unit_name, api, say), log
 
 
 def verify(

@@ -12,12 +12,13 @@ description:
   - Reads the node's hardware, the headers of the models and what earlier starts have shown, and plans GPU memory, KV
     tokens and host memory of each instance. What does not fit is a finding, with values that would.
   - Memory that an outgoing release will give back counts as free.
-  - The controller prints the plans, writes reports, and judges. With O(offline=true) it also makes the plans, from
-    records and without the node.
+  - The controller prints the plan. With O(offline=true) it also makes the plan, from records and without the node.
 attributes:
   check_mode:
     support: full
-    description: The module never changes anything but its own cache of model headers, and in check mode not even that.
+    description:
+      - Nothing is changed but a cache of model headers on the node, and in check mode not even that. Reports on the
+        controller are written all the same.
   diff_mode:
     support: none
     description: There is nothing to compare.
@@ -32,37 +33,34 @@ options:
     default: []
   scope:
     description:
-      - V(all) plans every started instance and shows all of each plan.
-      - V(changes) plans only those that a deploy would start anew, and shows only findings that warn or refuse.
+      - Which instances are planned, and how much is shown. With V(all) every one that is to run, and all of its plan.
+      - With V(changes) those that a deploy would start anew, and only findings that warn or refuse.
     type: str
     choices: [all, changes]
     default: all
   offline:
     description:
-      - Plan on the controller, for all started instances. No connection is made, so the node need not exist.
+      - Plan on the controller, for all instances that are to run. No connection is made, so the node need not exist.
     type: bool
     default: false
   hardware_record:
     description:
-      - File on the controller with what M(headroom.serving.hardware_info) returned for the node, as a whole or only its
-        C(hardware). Needed with O(offline=true), else ignored.
-      - A relative path is looked for as a role's files are, then among the files of the role
-        P(headroom.serving.sglang_server#role), then in the directory of the command line.
+      - File on the controller with what M(headroom.serving.hardware_info) returned for the node, as a whole or only
+        its C(hardware). Needed with O(offline=true), else ignored.
+      - A relative path is looked for as a role's files are, then among the files that come with this collection's
+        role, then in the directory of the command line.
     type: str
-    default: ""
   model_record:
     description:
       - Path on the controller of a model's record or of its folder, found as O(hardware_record) is; or a mapping from
         names of instances to such paths. Only with O(offline=true), else ignored.
       - An instance without one takes its C(model_path) if the controller has that folder.
     type: raw
-    default: ""
   report_dir:
     description:
-      - Directory on the controller for two reports of each instance, C(NODE.INSTANCE.json) and C(NODE.INSTANCE.html);
-        made if it is missing, also in check mode. A relative path starts from the directory of the command line.
+      - Directory on the controller for a report of each instance, C(NODE.INSTANCE.json) and C(NODE.INSTANCE.html);
+        made if it is missing. A relative path starts from the directory of the command line.
     type: str
-    default: ""
   fail:
     description:
       - Whether a plan that refuses fails the task once all of it was shown. With O(scope=changes) it always does.
@@ -82,13 +80,12 @@ EXAMPLES = r"""
         args:
           tp-size: 2
           mem-fraction-static: 0.88
-  become: true
 
-- name: Plan what a node is to run without asking it, and keep reports
+- name: Plan it without the node, and keep reports
   headroom.serving.memory_plan:
     instances: "{{ sglang_server_instances }}"
     offline: true
-    hardware_record: records/{{ inventory_hostname }}
+    hardware_record: records/{{ inventory_hostname }}.json
     model_record: /shared/qwen3-32b
     report_dir: reports
     fail: false
@@ -100,9 +97,15 @@ reports:
     A plan for each instance, with C(instance), C(engine_version), C(sources), C(effective) (each value that sizes
     anything, with its origin), C(accepted) and C(plan). Units are in the names, C(_bytes), C(_gib) (2**30) or C(_gb)
     (10**9).
-  returned: if no plan refuses, or with O(fail=false)
+  returned: if nothing refuses, or with O(fail=false)
   type: list
   elements: dict
+report_files:
+  description: Paths of the reports on the controller.
+  returned: always
+  type: list
+  elements: str
+  sample: [/home/me/reports/gpu1.qwen.json, /home/me/reports/gpu1.qwen.html]
 findings:
   description: Everything that was found, with its stable id; of a task that failed what refuses.
   returned: always
@@ -113,12 +116,6 @@ findings:
       verdict: refuse
       message: "qwen: hicache-size is 300, for each rank: 8 ranks x 300 GB: 2,410.7 GB needed, 408 GB available"
       suggestion: The largest hicache-size that fits is 44.
-report_files:
-  description: Paths of the reports on the controller.
-  returned: if plans were made
-  type: list
-  elements: str
-  sample: [/home/me/reports/gpu1.qwen.json, /home/me/reports/gpu1.qwen.html]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -126,15 +123,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.headroom.serving.plugins.module_utils import deployment, instance_options, node_plan
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 from ansible_collections.headroom.serving.plugins.module_utils.findings import refusals
-
-# Taken by the action; here only so that the module knows every option that it documents.
-_OF_THE_CONTROLLER = {
-    "offline": {"type": "bool", "default": False},
-    "hardware_record": {"type": "str", "default": ""},
-    "model_record": {"type": "raw", "default": ""},
-    "report_dir": {"type": "str", "default": ""},
-    "fail": {"type": "bool", "default": True},
-}
 
 
 def main() -> None:
@@ -144,7 +132,12 @@ def main() -> None:
             **instance_options.NODE_OPTIONS,
             "accept": {"type": "list", "elements": "str", "default": []},
             "scope": {"type": "str", "choices": ["all", "changes"], "default": "all"},
-            **_OF_THE_CONTROLLER,
+            # These are the controller's: it takes them out before it asks the node.
+            "offline": {"type": "bool", "default": False},
+            "hardware_record": {"type": "str"},
+            "model_record": {"type": "raw"},
+            "report_dir": {"type": "str"},
+            "fail": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )

@@ -48,12 +48,10 @@ def concerns(report: Mapping[str, Any], node: str, width: int) -> list[str]:
     return [heading(report, node), *(f"  {line}" for line in body)]
 
 
-def of_node(findings: Sequence[Mapping[str, str]], node: str, width: int) -> list[str]:
-    """Return findings that belong to no planned instance, as a table under the name of the node."""
-    if not findings:
-        return []
-    found, notes = split(findings)
-    return [f"{node}:", *(f"  {line}" for line in findings_table([*found, *notes], "", width - 2))]
+def general(found: Sequence[Mapping[str, str]], node: str, width: int) -> list[str]:
+    """Return what warns or refuses about the node as a whole, as a table under its name; nothing if all is well."""
+    shown = split(found)[0]
+    return [f"{node}:", *(f"  {line}" for line in findings_table(shown, "", width - 2))] if shown else []
 
 
 def heading(report: Mapping[str, Any], node: str) -> str:

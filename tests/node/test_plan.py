@@ -102,7 +102,7 @@ def test_a_start_is_measured_and_the_next_plan_says_so(empty: Node) -> None:
     ]
     first, second = (report["sources"]["facts"] for report in reports)
     assert "no start" in first and "measured" in second
-    assert reports[1]["plan"]["host"]["process_source"] == "measured"
+    assert reports[1]["plan"]["tokens"]["best"] == 2048
 
 
 def test_a_crash_is_followed_by_a_wait_for_memory_that_is_on_its_way_back(empty: Node) -> None:

@@ -268,11 +268,10 @@ def test_what_can_not_be_used_is_one_line(more: dict[str, Any], said: str, capsy
 
 
 def test_the_node_is_asked_once_with_the_modules_own_options(reports: dict[str, list[Result]]) -> None:
-    findings = reports["warn"][0]["plan"]["findings"]
-    node = Node(changed=False, reports=reports["warn"], findings=findings)
+    node = Node(changed=False, reports=reports["warn"], findings=[])
     result = node.run(entry(), root="/r", accept=["gpu.slack"], scope="all", **RECORDS, report_dir="", fail=True)
     assert result["reports"] == reports["warn"]
-    assert result["findings"] == findings
+    assert result["findings"] == reports["warn"][0]["plan"]["findings"]
     ((name, args, variables),) = node.asked
     assert name == "headroom.serving.memory_plan"
     wanted = {"instances": [entry()], "root": "/r", "accept": ["gpu.slack"], "scope": "all"}
@@ -280,23 +279,20 @@ def test_the_node_is_asked_once_with_the_modules_own_options(reports: dict[str, 
     assert variables["ansible_no_target_syslog"] is True
 
 
-def test_what_belongs_to_no_report_is_shown_and_judged_too(
+def test_what_the_node_found_beside_its_plans_is_told_and_refuses(
     reports: dict[str, list[Result]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lost = {"id": "gpu.lost", "verdict": "warn", "message": "GPU 8 does not answer", "suggestion": "Look."}
-    absent = {"id": "model.missing", "verdict": "refuse", "message": "/m is no directory.", "suggestion": "Mount it."}
-    for scope in ("all", "changes"):
-        result = Node(reports=reports["warn"], findings=[lost]).run(entry(), scope=scope)
-        assert not result.get("failed")
-        out = capsys.readouterr().out
-        assert "gpu1:\n" in out and "GPU 8 does not answer" in out and "gpu1: kimi, " in out
-        result = Node(reports=[], findings=[absent]).run(entry(), scope=scope)
-        assert (result["failed"], result["msg"]) == (True, "/m is no directory. Mount it. [model.missing]")
-        out = capsys.readouterr().out
-        assert "model.missing" in out and "no instance" not in out
-    result = Node(reports=reports["warn"], findings=reports["warn"][0]["plan"]["findings"]).run(entry(), scope="all")
-    assert "gpu1:\n" not in capsys.readouterr().out
-    assert not result.get("failed")
+    own = reports["warn"][0]["plan"]["findings"]
+    lost = {"id": "model.no_config", "verdict": "refuse", "message": "b has no config.json.", "suggestion": "Copy it."}
+    seen = {"id": "gpu.lost", "verdict": "warn", "message": "GPU 3 does not answer", "suggestion": ""}
+    result = Node(changed=False, reports=reports["warn"], findings=[lost, *own, seen]).run(entry(), scope="changes")
+    assert result["failed"] is True
+    assert result["msg"] == "b has no config.json. Copy it. [model.no_config]"
+    out = capsys.readouterr().out
+    assert out.count("model.no_config") == out.count("gpu.lost") == 1
+    assert out.index("refuse   model.no_config") < out.index("gpu.lost")
+    fine = Node(changed=False, reports=reports["warn"], findings=[*own, seen]).run(entry(), scope="changes")
+    assert fine["findings"] == [*own, seen] and "failed" not in fine
 
 
 @pytest.mark.parametrize("failed", [False, True])
@@ -304,8 +300,7 @@ def test_what_belongs_to_no_report_is_shown_and_judged_too(
 def test_a_refusal_of_the_node_fails_with_its_reason(
     reports: dict[str, list[Result]], failed: bool, scope: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer: Result = {"failed": True, "msg": "x"} if failed else {}
-    answer["findings"] = reports["refuse"][0]["plan"]["findings"]
+    answer = {"failed": True, "msg": "x"} if failed else {}
     result = Node(changed=False, reports=reports["refuse"], **answer).run(entry(), scope=scope)
     assert result["failed"] is True
     assert result["msg"].endswith("[hicache.node_budget]")
@@ -318,18 +313,18 @@ def test_a_failure_of_the_node_is_handed_on(
     result = Node(failed=True, msg="no systemd", findings=[]).run(entry())
     assert (result["failed"], result["msg"]) == (True, "no systemd")
     assert capsys.readouterr().out == ""
-    result = Node(failed=True, msg="half way", reports=reports["warn"], findings=[]).run(entry())
+    result = Node(failed=True, msg="half way", reports=reports["warn"]).run(entry())
     assert (result["failed"], result["msg"]) == (True, "half way")
 
 
 def test_reports_of_a_node_are_written_here(tmp_path: Path, reports: dict[str, list[Result]]) -> None:
-    result = Node(changed=False, reports=reports["warn"], findings=[]).run(entry(), report_dir=str(tmp_path))
+    result = Node(changed=False, reports=reports["warn"]).run(entry(), report_dir=str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpu1.kimi.html", "gpu1.kimi.json"]
     assert len(result["report_files"]) == 2
 
 
 def test_a_report_directory_is_judged_before_the_node_is_asked() -> None:
-    node = Node(changed=False, reports=[], findings=[])
+    node = Node(changed=False, reports=[])
     assert node.run(entry(), report_dir=__file__)["failed"] is True
     assert node.asked == []
 

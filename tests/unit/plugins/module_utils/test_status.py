@@ -66,7 +66,19 @@ ROW = Row("a", "0123456789ab", "active (running)", "Mon 2026-11-30", "yes", "qwe
         ),
         (
             {"accepted": ["gpu.slack", "host.memory"], "since": ""},
-            "a|0123456789ab|active (running)|-|yes|qwen|30000|159,072|12|0|gpu.slack, host.memory".split("|"),
+            [
+                "a",
+                "0123456789ab",
+                "active (running)",
+                "-",
+                "yes",
+                "qwen",
+                "30000",
+                "159,072",
+                "12",
+                "0",
+                "gpu.slack, host.memory",
+            ],
         ),
         (
             {"kv_tokens": None, "running": None, "queued": None},

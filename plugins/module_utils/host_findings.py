@@ -22,6 +22,11 @@ def gb(size_bytes: float) -> str:
     return f"{size:.2g}" if 0 < size < 0.1 else f"{size:,.1f}".removesuffix(".0")
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number with its noun, which takes an s unless there is one of it."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def findings(inputs: PlanInput, gpu: GpuBudget, host: HostBudget) -> list[Finding]:
     """Return the findings about host memory."""
     found = [*_load_window(inputs, host)]
@@ -49,7 +54,7 @@ def _setting(inputs: PlanInput, host: HostBudget) -> str:
 
 def _sum(host: HostBudget) -> str:
     side = f" + {gb(host.side_bytes)} GB of side pools" if host.side_bytes else ""
-    return f"{host.ranks} ranks on this node x ({gb(host.pool_bytes)} GB{side}) + SGLang's reserve of 10 GiB"
+    return f"{counted(host.ranks, 'rank')} on this node x ({gb(host.pool_bytes)} GB{side}) + SGLang's reserve of 10 GiB"
 
 
 def _node_budget(inputs: PlanInput, host: HostBudget) -> list[Finding]:
@@ -186,7 +191,7 @@ def _load_window(inputs: PlanInput, host: HostBudget) -> list[Finding]:
     return [
         finding(
             "host.load_window",
-            f"{inputs.name}: weight-loader-disable-mmap reads whole files into memory, {host.ranks} ranks x "
+            f"{inputs.name}: weight-loader-disable-mmap reads whole files into memory, {counted(host.ranks, 'rank')} x "
             f"{parts} files x {gb(largest)} GB: {gb(host.load_window_bytes)} GB needed, {gb(host.available_bytes)} GB "
             "available",
         )
@@ -197,10 +202,11 @@ def _not_enabled(inputs: PlanInput) -> list[Finding]:
     named = sorted(flag for flag in inputs.args.given if flag.startswith("hicache-"))
     if not named:
         return []
+    verb = "has" if len(named) == 1 else "have"
     return [
         finding(
             "hicache.not_enabled",
-            f"{inputs.name}: {', '.join(named)} has no effect: the hierarchical cache is off",
+            f"{inputs.name}: the hierarchical cache is off: {', '.join(named)} {verb} no effect",
             "Set 'enable-hierarchical-cache: true', or remove it.",
         )
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ansible_collections.headroom.serving.plugins.module_utils import effective_args, gpu_budget
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, finding
 from ansible_collections.headroom.serving.plugins.module_utils.flag_tables import NEW, OLD
-from ansible_collections.headroom.serving.plugins.module_utils.host_findings import gb
+from ansible_collections.headroom.serving.plugins.module_utils.host_findings import counted, gb
 from ansible_collections.headroom.serving.plugins.module_utils.kv_pool import GIB
 from ansible_collections.headroom.serving.plugins.module_utils.plan_types import GpuBudget, HostBudget, PlanInput
 
@@ -69,8 +69,8 @@ def _requests(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
     found = [
         finding(
             "plan.requests_at_context",
-            f"{inputs.name}: {tokens:,} KV tokens hold {count:,} requests of {length:,} tokens ({which}) at a time; "
-            f"SGLang runs at most {gpu.max_running_requests:,}",
+            f"{inputs.name}: {tokens:,} KV tokens hold {counted(count, 'request')} of {length:,} tokens ({which}) at a "
+            f"time; SGLang runs at most {gpu.max_running_requests:,}",
         )
     ]
     if tokens < context:

@@ -183,6 +183,7 @@ class _Sums:
             self._fp8_per_tensor = not self._blocks()
         if place.kind == tensor_parts.UNKNOWN:
             self._unknown[name] = size_bytes
+        whole_bytes = size_bytes
         if place.fused_qkv:
             heads, kv_heads = self._config.attention_heads, self._config.kv_heads
             keys = size_bytes * 2 * kv_heads // (heads + 2 * kv_heads)
@@ -190,9 +191,12 @@ class _Sums:
             size_bytes -= keys
         self._count(place, size_bytes)
         # Experts of a layer are one tensor by projection, and their sizes leave nothing over.
-        if place.kind != tensor_parts.EXPERT and size_bytes >= LEAST_MATRIX_BYTES:
-            key = (place.kind, place.layer, fused_name(name), place.draft)
-            self._matrices[key] = self._matrices.get(key, 0) + size_bytes
+        is_key = place.kind == tensor_parts.KV
+        if place.kind != tensor_parts.EXPERT and (is_key or whole_bytes >= LEAST_MATRIX_BYTES):
+            # Queries, keys and values are one parameter, also where ranks share them differently.
+            kind = tensor_parts.ATTENTION if is_key else place.kind
+            key = (kind, place.layer, fused_name(name), place.draft)
+            self._matrices[key] = self._matrices.get(key, 0) + whole_bytes
 
     def total(self, kind: str, size_bytes: int) -> None:
         """Count bytes that belong to no layer."""

@@ -146,7 +146,7 @@ def resolve(
         )
     found = EffectiveArgs(engine_version, entries, dict(args), env)
     _kv_dtype(found, entries, shape, [gpu for gpu in hardware.gpus if not gpus or gpu.index in gpus])
-    for rule in (_device, _context, _pages, _ratios, _hicache_layout, _graphs_and_chunk, _fraction):
+    for rule in (_device, _context, _attention, _pages, _ratios, _hicache_layout, _graphs_and_chunk, _fraction):
         rule(found, entries, shape, hardware)
     return found
 
@@ -172,6 +172,15 @@ def _context(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelSh
     if found.value("context-length") is None:
         source = "configs/model_config.py: the model's config.json"
         entries["context-length"] = Effective(shape.context_tokens, "rule", source)
+
+
+def _attention(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelShape, hardware: Hardware) -> None:
+    majors = [gpu.compute_capability[0] for gpu in hardware.gpus if gpu.compute_capability]
+    indexed = any(group.index_head_dim for group in shape.groups)  # sparse attention has back ends of its own
+    if found.text("attention-backend") or found.on_cpu or indexed or not majors:
+        return
+    backend, source = mirrored_rules.attention_backend(found.release, min(majors), is_mla(shape), shape.architecture)
+    entries["attention-backend"] = Effective(backend, "rule", source)
 
 
 def _pages(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelShape, _hardware: Hardware) -> None:
@@ -322,6 +331,11 @@ def is_mla(shape: ModelShape) -> bool:
 def uses_vision(found: EffectiveArgs, shape: ModelShape) -> bool:
     """Tell whether the server will load and run a vision tower."""
     return shape.is_multimodal and not found.flag("language-model-only") and not found.flag("language-only")
+
+
+def uses_draft(found: EffectiveArgs) -> bool:
+    """Tell whether speculative decoding runs a draft model; n-grams need none."""
+    return bool(found.text("speculative-algorithm")) and found.text("speculative-algorithm").upper() != "NGRAM"
 
 
 def loader_threads(found: EffectiveArgs) -> int:

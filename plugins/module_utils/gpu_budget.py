@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.headroom.serving.plugins.module_utils import effective_args, kv_pool
+from ansible_collections.headroom.serving.plugins.module_utils import effective_args, gpu_slack, kv_pool
 from ansible_collections.headroom.serving.plugins.module_utils.effective_args import EffectiveArgs
 from ansible_collections.headroom.serving.plugins.module_utils.flag_tables import NEW
 from ansible_collections.headroom.serving.plugins.module_utils.hardware import Gpu, Hardware
@@ -29,8 +29,8 @@ from ansible_collections.headroom.serving.plugins.module_utils.plan_types import
 
 # Measured with 0.5.14 on an H200: free memory falls by this before the weights, whatever the model.
 CONTEXT_GIB = 0.67
-# NCCL's first communicators, once there is more than one rank. An estimate.
-COMMUNICATOR_GIB = 0.70
+# NCCL's first communicators, once there is more than one rank. Measured with two ranks over NVLink.
+COMMUNICATOR_GIB = 0.85
 # Bands of an estimate: the truth is within 1 % of free memory and 0.5 % of weights.
 PRE_BAND = 0.0099
 WEIGHTS_BAND = 0.0049
@@ -41,19 +41,6 @@ WEIGHTS_MEASURED_GIB = 0.01
 # with an exact figure. By the recorded starts that is up to this much above the one that the log gives.
 PRE_UNSAID_GIB = 0.1
 PRE_DRIFT_GIB = 0.004  # what two starts differ by: allocations of the driver are multiples of 2 MiB
-# Activations of a prefill chunk, in numbers of 16 bits for each token and hidden dimension. Measured with a GQA model
-# of hidden size 4,096 and chunks of 8,192: 15.4 run eagerly, 20.6 held by the prefill graphs.
-CHUNK_WIDTH = 21
-MLA_PREFILL_GRAPH_BYTES = 1536 * 2**20  # SGLang's own figure, A server_args.py:3306
-# The list of free pages of the KV pool, int64 (A mem_cache/allocator/token.py:44): 2.2 GiB of the recorded toy model's.
-FREE_PAGE_BYTES = 8
-GRAPH_BASE_BYTES = int(0.15 * GIB)  # measured: 0.04 to 0.16 GiB for a few small graphs
-GRAPH_BATCH_BYTES = 2 * 2**20  # SGLang's own figure, A server_args.py:3285
-LOGIT_BYTES = 8  # of each entry of the vocabulary: logits in float32, and their copy as probabilities
-WORKSPACE_BYTES = GIB // 2  # of the attention back end: 128 to 512 MB
-FRAGMENT_BYTES = GIB // 4
-VISION_BYTES = 3 * GIB // 2  # activations of the encoder and its cache of embeddings. An estimate.
-LATE_COMMUNICATOR_BYTES = int(0.7 * GIB)  # NCCL's channels at first use, with more than one rank. An estimate.
 _MULTIMODAL_CACHE_MIB = 100  # B mem_cache/kv_cache_configurator.py:210, SGLANG_VLM_CACHE_SIZE_MB
 _MULTIMODAL_TRANSPORT_MIB = 1024  # B :212, SGLANG_MM_FEATURE_CACHE_MB
 
@@ -86,7 +73,7 @@ def budget(inputs: PlanInput) -> GpuBudget:
     draft_gib, draft_layers = _draft(inputs)
     multimodal_gib = _multimodal_gib(args, shape)
     weights, weights_source = _weights_gib(inputs, draft_gib + multimodal_gib)
-    kv = kv_pool.layout(shape, args, inputs.draft_shape if uses_draft(args) else None, draft_layers)
+    kv = kv_pool.layout(shape, args, inputs.draft_shape if effective_args.uses_draft(args) else None, draft_layers)
     fraction = args.number("mem-fraction-static")
     room = _room_gib(inputs, pre, pre_source) or Interval(
         fraction * pre.low - weights.high - draft_gib - multimodal_gib,
@@ -121,18 +108,13 @@ def budget(inputs: PlanInput) -> GpuBudget:
         reserve_bytes=int(effective_args.reserved_mib(args, shape, inputs.hardware) * 2**20),
         claimed_by_others_bytes=max((claimed_bytes(inputs, gpu.index) for gpu in used_gpus(inputs)), default=0),
         minimum_fraction=(weights.high + draft_gib + multimodal_gib) / pre.low if pre.low > 0 else 1.0,
-        **_slack_parts(inputs, most, int(high.tokens)),
+        **gpu_slack.parts(inputs, most, int(high.tokens)),
     )
-
-
-def uses_draft(args: EffectiveArgs) -> bool:
-    """Tell whether speculative decoding runs a draft model; n-grams need none."""
-    return bool(args.text("speculative-algorithm")) and args.text("speculative-algorithm").upper() != "NGRAM"
 
 
 def layout(inputs: PlanInput) -> KvLayout:
     """Return the bytes of KV of a token, for other rooms that need them."""
-    draft = inputs.draft_shape if uses_draft(inputs.args) else None
+    draft = inputs.draft_shape if effective_args.uses_draft(inputs.args) else None
     return kv_pool.layout(inputs.shape, inputs.args, draft, _draft(inputs)[1])
 
 
@@ -202,7 +184,7 @@ def _weights_gib(inputs: PlanInput, beside_gib: float) -> tuple[Interval, Source
 
 def _draft(inputs: PlanInput) -> tuple[float, int]:
     """Return (GiB of a draft model's weights on a rank, layers of a draft inside the target's own checkpoint)."""
-    if not uses_draft(inputs.args):
+    if not effective_args.uses_draft(inputs.args):
         return 0.0, 0
     estimate, layers = _draft_estimate(inputs)
     measured = inputs.facts.draft_weights_gib
@@ -246,37 +228,3 @@ def _multimodal_gib(args: EffectiveArgs, shape: ModelShape) -> float:
 def _env_mib(args: EffectiveArgs, name: str, default: int) -> int:
     text = str(args.env.get(name, "")).strip()
     return int(text) if text.isdigit() else default
-
-
-def _slack_parts(inputs: PlanInput, requests: int, kv_tokens: int) -> dict[str, int]:
-    """Return the parts of the slack by the names that GpuBudget has for them, in bytes."""
-    args, shape = inputs.args, inputs.shape
-    draft_tokens = args.integer("speculative-num-draft-tokens")
-    # A mem_cache/memory_pool.py:229-255, B :376-408: int32, one row for padding, 4 tokens beyond the context.
-    table = (requests + 1) * (args.integer("context-length") + 4 + draft_tokens) * 4
-    table += kv_tokens // args.integer("page-size", 1) * FREE_PAGE_BYTES
-    chunk = args.integer("chunked-prefill-size")
-    tokens = chunk if chunk > 0 else args.integer("max-prefill-tokens")
-    chunk_bytes = tokens * shape.hidden_size * 2 * CHUNK_WIDTH
-    if shape.experts_per_token:
-        # Marlin and Triton keep the routed tokens: A layers/moe/fused_moe_triton.
-        width = max(2 * shape.moe_intermediate_size // args.integer("tp-size", 1), shape.hidden_size)
-        chunk_bytes += tokens * shape.experts_per_token * width * 2
-    if effective_args.is_mla(shape) and args.text("cuda-graph-backend-prefill") != "disabled":
-        chunk_bytes = max(chunk_bytes, MLA_PREFILL_GRAPH_BYTES)
-    graphs = 0
-    if args.text("cuda-graph-backend-decode") != "disabled":
-        batch = args.integer("cuda-graph-max-bs-decode")
-        graphs = GRAPH_BASE_BYTES + batch * (GRAPH_BATCH_BYTES + shape.vocab_size * LOGIT_BYTES)
-        if uses_draft(args):
-            graphs *= 2
-    cpu = args.on_cpu
-    return {
-        "request_table_bytes": table,
-        "decode_graph_bytes": graphs,
-        "chunk_bytes": chunk_bytes,
-        "vision_bytes": VISION_BYTES if effective_args.uses_vision(args, shape) else 0,
-        "workspace_bytes": 0 if cpu else WORKSPACE_BYTES,
-        "communicator_bytes": LATE_COMMUNICATOR_BYTES if args.ranks > 1 and not cpu else 0,
-        "fragment_bytes": 0 if cpu else FRAGMENT_BYTES,
-    }

@@ -42,6 +42,8 @@ _MULTIMODAL_PREFILL_GRAPH_NEW = _MULTIMODAL_PREFILL_GRAPH_OLD | {
     "Qwen3_5MoeForConditionalGeneration",
     "Qwen4ExpForConditionalGeneration",
 }
+# Models with attention sinks, which FlashInfer lacks (A configs/model_config.py:648).
+_ATTENTION_SINKS = {"GptOssForCausalLM"}
 # A server_args.py:4524-4705, B arg_groups: back ends that fix the size of a page, by the pages they bear.
 _PAGES = {
     "flashmla": ((64,), 64),
@@ -51,6 +53,32 @@ _PAGES = {
     "cutedsl_mla": ((32, 64), 64),
     "trtllm_mha": ((16, 32, 64), 64),
 }
+
+
+def attention_backend(release: str, major: int, mla: bool, architecture: str) -> tuple[str, str]:
+    """Return the attention back end where none is given, and the source (A server_args.py:4401, B the same rules).
+
+    Args:
+        release: "0.5.14" or "0.5.23".
+        major: First number of the GPUs' compute capability.
+        mla: Whether attention is latent (MLA).
+        architecture: The model's, as config.json names it.
+    """
+    source = "arg_groups/model_override_base.py:303" if release == NEW else "server_args.py:4401"
+    if major == 9:
+        return "fa3", source
+    if mla:
+        return "flashinfer" if major == 10 else "triton", source
+    if major == 10:
+        return "trtllm_mha", source
+    return "triton" if architecture in _ATTENTION_SINKS else "flashinfer", source
+
+
+def decode_graph_sizes(max_batch: int) -> int:
+    """Return how many decode graphs are captured up to a batch (A server_args.py:3341, B the same)."""
+    sizes = [1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16)]
+    counted = sum(1 for size in sizes if size <= max_batch) + max(0, (max_batch - 512) // 32 + 1)
+    return counted + int(max_batch not in sizes and (max_batch < 512 or max_batch % 32 > 0))
 
 
 def sizes_by_memory(release: str, gpu_mib: float | None, tp: int) -> tuple[int, int, str]:

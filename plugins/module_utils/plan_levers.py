@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.headroom.serving.plugins.module_utils import effective_args, gpu_budget
+from ansible_collections.headroom.serving.plugins.module_utils import effective_args
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, finding
 from ansible_collections.headroom.serving.plugins.module_utils.flag_tables import NEW, OLD
 from ansible_collections.headroom.serving.plugins.module_utils.host_findings import counted, gb
@@ -138,7 +138,7 @@ def _host_tier(inputs: PlanInput, gpu: GpuBudget, host: HostBudget) -> list[Find
 
 
 def _draft(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
-    if not gpu_budget.uses_draft(inputs.args):
+    if not effective_args.uses_draft(inputs.args):
         return []
     numbers = f"{gpu.draft_weight_bytes / GIB:.2f} GiB of weights and {gpu.draft_kv_bytes / GIB:.2f} GiB of KV a GPU"
     if inputs.draft_shape is None and (

@@ -72,6 +72,7 @@ SIZING = (
     "speculative-num-draft-tokens",
     "swa-full-tokens-ratio",
     "tp-size",
+    "triton-attention-num-kv-splits",
     "weight-loader-disable-mmap",
 )
 # Flags that set another one (A: DeprecatedAliasStoreAction and DeprecatedStoreTrueAction of server_args.py).
@@ -100,6 +101,7 @@ _AT_LEAST = {
     "pp-size": 1,
     "speculative-num-draft-tokens": 1,
     "tp-size": 1,
+    "triton-attention-num-kv-splits": 1,
 }
 # Both ends excluded; a whole pool (1.0) is allowed where SGLang allows it.
 _BELOW = {

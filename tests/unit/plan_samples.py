@@ -20,6 +20,8 @@ from ansible_collections.headroom.serving.plugins.module_utils.model_shape impor
 OLD, NEW = "0.5.14", "0.5.23"
 MIB, GIB = 2**20, 2**30
 RECORDED = json.loads((Path(__file__).parent / "plan/recorded_starts.json").read_text(encoding="utf-8"))
+# Later ones, of one or two GPUs, each with a load where it served.
+LOADED = json.loads((Path(__file__).parent / "plan/recorded_loads.json").read_text(encoding="utf-8"))
 
 # config.json of a GQA model of 16 GiB.
 CONFIG = {
@@ -94,6 +96,8 @@ KIMI = latent(
     architecture="KimiK25ForConditionalGeneration",
     model_type="kimi_k25",
     vocab_size=163_840,
+    attention_heads=64,
+    intermediate_size=18_432,
     experts=384,
     experts_per_token=8,
     moe_intermediate_size=2048,
@@ -201,17 +205,27 @@ def seed(fraction: float = 0.88, hicache_gb: int = 0, **more: Any) -> dict[str, 
 def recorded_model(name: str) -> ModelShape:
     """Return the shape of a model of the recorded starts, from its config.json alone."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(RECORDED["models"][name]), encoding="utf-8")
+        config = {**RECORDED["models"], **LOADED["models"]}[name]
+        Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
         return model_shape.from_dir(folder, dummy=True)
 
 
 def recorded_node(start: dict[str, Any]) -> Hardware:
     """Return the machine of a recorded start as it was before."""
     memory = start["gpu_mib"]
-    one = gpu(0, memory["total"], memory["used"], name=RECORDED["gpu"], compute_capability=(9, 0))
+    gpus = [
+        replace(
+            gpu(index, found["total"], found["used"], name=RECORDED["gpu"], compute_capability=(9, 0)),
+            free_bytes=found["free"] * MIB,
+        )
+        for index, found in enumerate(memory if isinstance(memory, list) else [memory])
+    ]
+    limit = start.get("cgroup_limit_bytes")
     return node(
-        replace(one, free_bytes=memory["free"] * MIB),
+        *gpus,
         available=start["mem_available_kib"] * 1024,
         mem_total_bytes=start["mem_total_kib"] * 1024,
         driver_version=RECORDED["driver"],
+        cgroup_limit_bytes=limit,
+        cgroup_available_bytes=limit,
     )

@@ -55,8 +55,9 @@ def test_the_seed_is_refused_for_both_of_its_faults() -> None:
     assert [(one.setting, one.verdict) for one in asked] == [
         ("mem-fraction-static", "ok"),
         ("mem-fraction-static", "warn"),
-        ("", "refuse"),  # no other lever makes 0.93 safe
+        ("cuda-graph-max-bs-decode", "warn"),  # Triton's buffers for 512 requests take 3.1 GiB of the graphs' 3.9
     ]
+    assert asked[2].value < 128
     assert 0.845 < asked[0].value < 0.86 and 0.885 < asked[1].value < 0.9
     assert all(one.text in refused["gpu.slack"].suggestion for one in asked)
 

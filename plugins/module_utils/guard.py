@@ -13,7 +13,8 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ansible_collections.headroom.serving.plugins.module_utils import (
@@ -24,8 +25,9 @@ from ansible_collections.headroom.serving.plugins.module_utils import (
     unit_policy,
 )
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
-from ansible_collections.headroom.serving.plugins.module_utils.findings import refusals
+from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, refusals
 from ansible_collections.headroom.serving.plugins.module_utils.hardware import Hardware
+from ansible_collections.headroom.serving.plugins.module_utils.memory_plan import PlanInput
 
 FILE = "guard.pyz"
 # The `__main__.py` of its copy.
@@ -95,7 +97,7 @@ def check(
                 say(f"the memory is back after {time.monotonic() - began:.0f} s")
             return 0
         now = time.monotonic()
-        if now - began >= limit_s or not all(item.id in _PASSING for item in refused):
+        if now - began >= limit_s or not _may_pass(refused, inputs):
             for item in refused:
                 say(f"refused: {item.line()}")
             return 1
@@ -103,6 +105,19 @@ def check(
             told = now
             say(f"waiting for memory ({now - began:.0f} of {limit_s:.0f} s): {refused[0].message} {_holders(node)}")
         sleep(_POLL_S)
+
+
+def _may_pass(refused: Sequence[Finding], inputs: PlanInput) -> bool:
+    """Whether waiting can help: not if it is no matter of memory, nor if it would not fit with nobody else there."""
+    if not all(item.id in _PASSING for item in refused):
+        return False
+    node = inputs.hardware
+    alone = replace(
+        inputs,
+        release_gpu_bytes={gpu.index: gpu.total_bytes - gpu.free_bytes for gpu in node.gpus},
+        release_host_bytes=node.mem_total_bytes - node.mem_available_bytes,
+    )
+    return not refusals(memory_plan.plan(alone).findings)
 
 
 def _holders(node: Hardware) -> str:

@@ -171,6 +171,8 @@ def _overhead(inputs: PlanInput, host: HostBudget) -> list[Finding]:
 
 def _memlock(inputs: PlanInput, host: HostBudget) -> list[Finding]:
     limit = inputs.hardware.memlock_hard_bytes
+    if inputs.args.on_cpu:
+        return []  # nothing is copied to a GPU, so nothing is pinned
     if limit is None or limit >= host.pool_bytes + host.side_bytes:
         return []
     return [

@@ -18,6 +18,7 @@ from ansible_collections.headroom.serving.plugins.module_utils import (
     model_shape,
 )
 from ansible_collections.headroom.serving.plugins.module_utils.hardware import Hardware
+from ansible_collections.headroom.serving.plugins.module_utils.host_findings import counted
 from ansible_collections.headroom.serving.plugins.module_utils.memory_plan import PlanInput
 from ansible_collections.headroom.serving.plugins.module_utils.model_shape import ModelShape
 
@@ -76,7 +77,7 @@ def prepare(
     )
     sources = {
         "hardware": f"this node, GPUs by {node.source}" if node.gpus else "this node, which shows no GPU",
-        "model": f"{path}, {shape.files} files of weights" if shape.files else f"{path}, config.json alone",
+        "model": f"{path}, {counted(shape.files, 'file')} of weights" if shape.files else f"{path}, config.json alone",
         "facts": when or "no start of this model, engine and split was measured yet",
     }
     return Prepared(inputs, sources, key)

@@ -58,7 +58,7 @@ def run(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
         planned = memory.planned.get(step.instance.name)
         _keep_plan(step, planned, settings.accept)
         try:
-            rows.append(apply(step, progress, _learner(step, planned, settings)))
+            rows.append(apply(step, progress, _learner(step, planned, settings, progress)))
         except HeadroomError as error:
             raise _after(error, rows) from None
     return {"changed": any(step.changes for step in plan.steps), "instances": rows}
@@ -75,19 +75,25 @@ def _keep_plan(step: Step, planned: Planned | None, accept: Sequence[str]) -> No
         step.store.save_plan(step.release.id, {"accept": sorted(accept), "report": planned.report()})
 
 
-def _learner(step: Step, planned: Planned | None, settings: Settings) -> Learn:
+def _learner(step: Step, planned: Planned | None, settings: Settings, progress: Progress) -> Learn:
     """Return what keeps the figures of a start for the next plan; those of an unplanned start are not comparable."""
 
     def learn(log: StartupLog) -> None:
         if planned is None:
             return
+        facts = log.facts.result()
+        tokens = planned.plan.tokens
+        if facts.tokens is not None:
+            place = "as planned" if tokens.low <= facts.tokens <= tokens.high else "NOT as planned"
+            band = f"{int(tokens.low):,} to {int(tokens.high):,}"
+            progress(f"{step.instance.name}: KV tokens {place}: {facts.tokens:,}, planned {band}")
         rss_bytes = processes.largest_rank_bytes(step.unit_name)
         asked = measured_facts.setting(planned.prepared.inputs)
         rss_gb = None if rss_bytes is None else rss_bytes / 1e9
         directory = settings.root / "measured"
         # A full disk is no reason to take a server down that has just been verified.
         with suppress(OSError):
-            measured_facts.save(directory, planned.prepared.key, log.facts.result(), asked, rss_gb, time.time())
+            measured_facts.save(directory, planned.prepared.key, facts, asked, rss_gb, time.time())
 
     return learn
 

@@ -253,8 +253,20 @@ def demo_step(line: str) -> str | None:
 
 
 def _molecule(context: Context) -> Outcome:
-    status, output = context.run("molecule", [context.tool("molecule"), "test"], molecule_step)
-    return molecule_outcome(status, output)
+    """Run every scenario, each by itself so that one that fails does not keep the next from being seen."""
+    outcomes = []
+    for name in scenarios(context.root):
+        command = [context.tool("molecule"), "test", "--scenario-name", name]
+        outcomes.append(molecule_outcome(*context.run("molecule", command, molecule_step)))
+    if not outcomes:
+        return Outcome(0, 1, "no scenario was found")
+    bad = [outcome for outcome in outcomes if outcome.failed]
+    return Outcome(len(outcomes) - len(bad), len(bad), "\n".join(outcome.output for outcome in bad))
+
+
+def scenarios(root: Path) -> list[str]:
+    """Return the names of molecule's scenarios."""
+    return sorted(path.parent.name for path in root.glob("molecule/*/molecule.yml"))
 
 
 def molecule_outcome(status: int, output: str) -> Outcome:
@@ -294,5 +306,5 @@ CHECKS = (
     Check("units", "ansible-test units", _units),
     Check("demo", "the demo", _demo),
     _pytest("node", "tests on real nodes", "tests/node"),
-    Check("molecule", "molecule test", _molecule),
+    Check("molecule", "molecule, every scenario", _molecule),
 )  # fmt: skip

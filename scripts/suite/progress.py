@@ -72,20 +72,21 @@ class Progress:
             self._begun.add(name)
         with (self._logs / f"{name}.log").open(mode, encoding="utf-8") as log:
             log.write(f"$ {' '.join(command)}\n")
-            process = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                # A group of its own: what a check started is ended with it.
-                start_new_session=True,
-            )
-            running = _Running(name, process)
+            # Known to `stop` as soon as it is there.
             with self._lock:
+                process = subprocess.Popen(
+                    command,
+                    cwd=cwd,
+                    env=dict(env),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    # A group of its own: what a check started is ended with it.
+                    start_new_session=True,
+                )
+                running = _Running(name, process)
                 self._at_work.append(running)
             threading.Thread(target=self._beat, args=(running,), daemon=True).start()
             for line in process.stdout or ():

@@ -95,7 +95,8 @@ def test_a_start_is_measured_and_the_next_plan_says_so(empty: Node) -> None:
     assert empty.deploy(tiny()).status == 0
     kept = json.loads(empty.sh("cat /var/lib/headroom/measured/*.json"))
     assert kept
-    assert empty.deploy(tiny(args={"max-total-tokens": 2048})).status == 0
+    second_run = empty.deploy(tiny(args={"max-total-tokens": 2048}))
+    assert second_run.status == 0
     plans = "/var/lib/headroom/instances/tiny/plans"
     reports: list[dict[str, Any]] = [
         json.loads(empty.sh(f"cat {plans}/{name}"))["report"] for name in empty.sh(f"ls -tr {plans}").split()
@@ -103,6 +104,7 @@ def test_a_start_is_measured_and_the_next_plan_says_so(empty: Node) -> None:
     first, second = (report["sources"]["facts"] for report in reports)
     assert "no start" in first and "measured" in second
     assert reports[1]["plan"]["tokens"]["best"] == 2048
+    assert "tiny: KV tokens as planned: 2,048, planned 2,048 to 2,048" in second_run.output
 
 
 def test_a_crash_is_followed_by_a_wait_for_memory_that_is_on_its_way_back(empty: Node) -> None:

@@ -280,6 +280,46 @@ def test_a_scenario_that_leaves_a_step_out_failed(status: int, output: str, fail
     assert checks.molecule_outcome(status, output).failed == failed
 
 
+MOLECULE = """#!/bin/sh
+echo "$*" >>"{calls}"
+echo "INFO  [$3 > converge] Executing"
+[ "$3" != blackwell ]
+"""
+
+
+def _with_scenarios(context: Context, *names: str) -> Path:
+    """Lay scenarios and a molecule that fails with one of them into a clone; return the file of its calls."""
+    calls = context.root / "calls"
+    tool = Path(context.tool("molecule"))
+    tool.parent.mkdir(parents=True)
+    tool.write_text(MOLECULE.format(calls=calls), encoding="utf-8")
+    tool.chmod(0o755)
+    (context.root / "molecule" / "tasks").mkdir(parents=True)
+    for name in names:
+        (context.root / "molecule" / name).mkdir()
+        (context.root / "molecule" / name / "molecule.yml").touch()
+    return calls
+
+
+def test_every_scenario_of_molecule_runs_and_counts(context: Context, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = _with_scenarios(context, "default", "blackwell", "other")
+    (check,) = (check for check in checks.CHECKS if check.name == "molecule")
+    outcome = check.run(context)
+    assert calls.read_text("utf-8").splitlines() == [
+        f"test --scenario-name {name}" for name in ("blackwell", "default", "other")
+    ]
+    assert (outcome.passed, outcome.failed) == (2, 1)
+    # Each step is shown while it runs; at the end only what is wrong.
+    assert "molecule: [default > converge] Executing" in capsys.readouterr().out
+    assert "blackwell > converge" in outcome.output and "default" not in outcome.output
+
+
+def test_no_scenario_of_molecule_is_a_failure(context: Context) -> None:
+    _with_scenarios(context)
+    (check,) = (check for check in checks.CHECKS if check.name == "molecule")
+    assert check.run(context).failed == 1
+
+
 def test_steps_of_the_demo() -> None:
     assert checks.demo_step("[   1.2 s] booting node demo ...") == "booting node demo ..."
     assert checks.demo_step("TASK [Check the settings]") is None

@@ -116,6 +116,23 @@ def test_what_no_waiting_changes_is_refused_at_once(tmp_path: Path, monkeypatch:
     assert "[gpu.none]" in clock.lines[0]
 
 
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"mem-fraction-static": 0.995}, "gpu.slack"),
+        ({"mem-fraction-static": 0.1}, "gpu.no_room_for_kv"),
+        ({"enable-hierarchical-cache": True, "hicache-size": 900}, "hicache.node_budget"),
+    ],
+)
+def test_what_would_not_fit_with_nobody_else_there_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], kind: str
+) -> None:
+    clock = Clock(monkeypatch, OTHERS)
+    assert clock.check(make(tmp_path, {**ARGS, **changes})) == 1
+    assert clock.now == 0
+    assert any(kind in line for line in clock.lines)
+
+
 @pytest.mark.parametrize(("accept", "status"), [((), 1), (("gpu.slack",), 0), (("host.memory",), 1)])
 def test_what_was_accepted_at_the_deploy_is_accepted_at_every_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accept: tuple[str, ...], status: int
@@ -127,7 +144,7 @@ def test_what_was_accepted_at_the_deploy_is_accepted_at_every_start(
 
 def test_the_cpu_engine_is_checked_against_the_hosts_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(tmp_path, {"device": "cpu", "load-format": "dummy", "max-total-tokens": 4096})
-    small, big = node(available=9e9), node(available=64e9)
+    small, big = node(available=9e9, mem_total_bytes=64 * 10**9), node(available=64e9)
     clock = Clock(monkeypatch, small, small, big)
     assert clock.check(path) == 0
     assert clock.now == 2

@@ -167,6 +167,8 @@ def test_pinned_memory_under_a_low_limit(limit: int | None, size: int, verdict: 
     args = tier(size, 1) if size else {"mem-fraction-static": 0.8}
     found = planned(args, dense(), node(gpu(0), memlock_hard_bytes=limit))
     assert found.verdict_of("host.memlock") == verdict
+    on_cpu = planned({**args, "device": "cpu"}, dense(), node(memlock_hard_bytes=limit))
+    assert on_cpu.verdict_of("host.memlock") == "ok"
 
 
 @pytest.mark.parametrize(

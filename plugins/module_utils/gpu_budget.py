@@ -29,8 +29,9 @@ from ansible_collections.headroom.serving.plugins.module_utils.plan_types import
 
 # Measured with 0.5.14 on an H200: free memory falls by this before the weights, whatever the model.
 CONTEXT_GIB = 0.67
-# NCCL's first communicators, once there is more than one rank. Measured with two ranks over NVLink.
-COMMUNICATOR_GIB = 0.85
+# NCCL's first communicators, once there is more than one rank: measured with two ranks over NVLink, and what the case
+# of eight GPUs over PCIe amounts to.
+NVLINK_COMMUNICATOR_GIB, COMMUNICATOR_GIB = 0.85, 0.70
 # Bands of an estimate: the truth is within 1 % of free memory and 0.5 % of weights.
 PRE_BAND = 0.0099
 WEIGHTS_BAND = 0.0049
@@ -125,11 +126,21 @@ def _pre_gib(inputs: PlanInput) -> tuple[Interval, Source]:
         free = _cpu_free_gib(inputs)
         return Interval(free * (1 - PRE_BAND), free, free * (1 + PRE_BAND)), "estimated"
     free = min((free_bytes(inputs, gpu) for gpu in used_gpus(inputs)), default=0) / GIB
-    estimate = max(0.0, free - CONTEXT_GIB - (COMMUNICATOR_GIB if args.ranks > 1 else 0.0))
+    estimate = max(0.0, free - CONTEXT_GIB - _communicator_gib(inputs))
     measured = inputs.facts.pre_gib
     if measured is not None and measured * (1 - PRE_BAND) <= estimate:
         return Interval(measured - PRE_MEASURED_GIB, measured, measured + PRE_MEASURED_GIB), "measured"
     return Interval(estimate * (1 - PRE_BAND), estimate, estimate * (1 + PRE_BAND)), "estimated"
+
+
+def _communicator_gib(inputs: PlanInput) -> float:
+    if inputs.args.ranks < 2:
+        return 0.0
+    hardware = inputs.hardware
+    mine = {gpu.index for gpu in used_gpus(inputs)}
+    rows = [row for gpu, row in zip(hardware.gpus, hardware.topology) if gpu.index in mine]
+    linked = any(link == "NVL" for row in rows for gpu, link in zip(hardware.gpus, row) if gpu.index in mine)
+    return NVLINK_COMMUNICATOR_GIB if linked else COMMUNICATOR_GIB
 
 
 def _cpu_free_gib(inputs: PlanInput) -> float:

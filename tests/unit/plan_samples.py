@@ -228,4 +228,5 @@ def recorded_node(start: dict[str, Any]) -> Hardware:
         driver_version=RECORDED["driver"],
         cgroup_limit_bytes=limit,
         cgroup_available_bytes=limit,
+        topology=(("X", "NVL"), ("NVL", "X")) if len(gpus) > 1 else (),
     )

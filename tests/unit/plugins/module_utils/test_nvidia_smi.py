@@ -12,6 +12,14 @@ from ansible_collections.headroom.serving.plugins.module_utils import nvidia_smi
 # As recorded on an H200 with driver 580.
 H200 = "143771, 0, 143156\n"
 
+# As recorded on two H200s with driver 580.
+H200_MATRIX = (
+    "\t\x1b[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+    "GPU0\t X \tNV18\t0-31\t0\t\tN/A\n"
+    "GPU1\tNV18\t X \t0-31\t0\t\tN/A\n"
+    "\nLegend:\n\n  X    = Self\n"
+)
+
 MATRIX = (
     "\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
     "GPU0\t X \tNV18\tPHB\tSYS\tPIX\t0-31,64-95\t0\t\tN/A\n"
@@ -104,6 +112,10 @@ def test_gpus_that_are_gone(text: str, found: list[tuple[str, str]]) -> None:
 def test_links(indices: list[int], wanted: tuple[tuple[str, ...], ...]) -> None:
     assert nvidia_smi.links(MATRIX, indices) == wanted
     assert nvidia_smi.links(MATRIX.replace("\x1b[4m", "").replace("\x1b[0m", ""), indices) == wanted
+
+
+def test_recorded_links() -> None:
+    assert nvidia_smi.links(H200_MATRIX, [0, 1]) == (("X", "NVL"), ("NVL", "X"))
 
 
 @pytest.mark.parametrize("text", ["", "Failed to run topology matrix\n", "\tGPU0\tGPU1\n", MATRIX.replace("NV18", "?")])

@@ -20,18 +20,20 @@ from ansible_collections.headroom.serving.plugins.module_utils.plan_types import
 MIB = 2**20
 # The list of free pages of the KV pool, int64 (A mem_cache/allocator/token.py:44): 2.2 GiB of the recorded toy model's.
 FREE_PAGE_BYTES = 8
-# A activation_width in numbers for each token: so many times the hidden size, beside attention and MLP. All are bf16.
-EAGER_HIDDEN, GRAPH_HIDDEN, GRAPH_ATTENTION, GRAPH_MOE = 5, 9, 2, 1.6
+# Numbers of a token that are there at a time: so many times the hidden size beside those of attention and MLP, when run
+# eagerly; graphs hold more, so many times each. All are of 16 bits.
+EAGER_HIDDEN, GRAPH_HIDDEN, GRAPH_ATTENTION, GRAPH_MOE = 5, 9, 2, 1.7
 NUMBER_BYTES = 2
 # Prefill graphs beyond their activations, and the part of an eager run that capturing them leaves in the cache.
 PREFILL_GRAPH_BASE_BYTES = 80 * MIB
 CAPTURE_SHARE = 0.75
-# Decode graphs: all of them, and each. Measured: 0.04 to 0.20 GiB for 4 to 52 graphs beyond their tensors.
+# Decode graphs: all of them, and each. Measured: 0.06 to 0.18 GiB for 6 to 52 graphs beyond their tensors, with latent
+# attention 0.07 to 0.31 for 4 to 52.
 GRAPH_BASE_BYTES = 48 * MIB
-GRAPH_EACH_BYTES = 4 * MIB
+GRAPH_EACH_BYTES, MLA_GRAPH_EACH_BYTES = 4 * MIB, 6 * MIB
 # Of each entry of the vocabulary and request: float32 logits and those of the model's type, which the graphs keep; and
 # what sampling makes of them (probabilities and copies; 9 to 12 measured).
-GRAPH_LOGIT_BYTES, SAMPLE_LOGIT_BYTES = 6, 10
+GRAPH_LOGIT_BYTES, SAMPLE_LOGIT_BYTES = 6, 11
 # What a back end keeps for itself: 0.1 GiB from the first kernels to ready; FlashInfer's and TensorRT-LLM's buffers are
 # 384 to 512 MiB more (A layers/attention/flashinfer_backend.py:355-391).
 KERNELS_BYTES = int(0.1 * GIB)
@@ -86,7 +88,8 @@ def decode_graph_bytes(args: EffectiveArgs, shape: ModelShape) -> int:
     drafts = effective_args.uses_draft(args)
     rows = batch * max(1, args.integer("speculative-num-draft-tokens") if drafts else 1)
     tables = rows * (args.integer("context-length") * _index_bytes(args) + _split_bytes(args, shape))
-    graphs = GRAPH_BASE_BYTES + mirrored_rules.decode_graph_sizes(batch) * GRAPH_EACH_BYTES
+    each = MLA_GRAPH_EACH_BYTES if effective_args.is_mla(shape) else GRAPH_EACH_BYTES
+    graphs = GRAPH_BASE_BYTES + mirrored_rules.decode_graph_sizes(batch) * each
     return int(tables) + (rows * shape.vocab_size * GRAPH_LOGIT_BYTES + graphs) * (2 if drafts else 1)
 
 

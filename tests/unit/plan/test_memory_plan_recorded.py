@@ -120,9 +120,9 @@ def test_the_slack_holds_what_was_really_taken(name: str) -> None:
     taken_gib = start["pre_gib"] - start["weights_gib"] - kv_gib - min(left_gib)
     need_gib = found.gpu.need_bytes / GIB
     # More can be taken than is needed: PyTorch keeps what it has as long as nobody asks for it.
-    assert taken_gib <= need_gib + 0.2
+    assert taken_gib <= need_gib + 0.15
     if start.get("load"):
-        assert need_gib <= taken_gib + 0.25
+        assert need_gib <= taken_gib + 0.3
 
 
 @pytest.mark.parametrize(("name", "kind"), DIED.items())

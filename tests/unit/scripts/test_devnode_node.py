@@ -1,3 +1,6 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Nodes are removed whatever state podman finds them in."""
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ansible_collections.headroom.serving.plugins.module_utils import tensor_parts, weight_parts
 from ansible_collections.headroom.serving.plugins.module_utils.shape_record import ModelShape
@@ -32,6 +33,8 @@ class Split:
     all_to_all: bool = False
 
 
+# The search for values that fit plans dozens of times, and the weights are the same each time.
+@lru_cache(maxsize=64)
 def weight_bytes_per_rank(
     shape: ModelShape,
     tp: int,

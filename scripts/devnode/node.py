@@ -49,7 +49,11 @@ def up(clone: Clone, steps: Steps, name: str, image: str, extra: tuple[str, ...]
 
 def down(clone: Clone, name: str) -> None:
     """Remove node `name` with everything that is kept about it; nothing to remove is fine."""
-    output_of(*as_root("podman", "rm", "--force", "--ignore", "--time", "5", "--volumes", clone.container(name)))
+    remove = as_root("podman", "rm", "--force", "--ignore", "--time", "5", "--volumes", clone.container(name))
+    try:
+        output_of(*remove)
+    except StepError:
+        output_of(*remove)  # podman fails when the container ends just before it is killed; then it is as good as gone
     clone.record(name).unlink(missing_ok=True)
     keys.forget_host(clone, name)
 

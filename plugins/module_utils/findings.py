@@ -285,7 +285,8 @@ _KINDS = (
         "refuse",
         "Too little GPU memory outside of weights and KV",
         "What the fraction leaves must hold the table of requests, the CUDA graphs and the activations of a prefill. "
-        "It refuses where that does not fit by estimate, and warns where SGLang itself would reserve more.",
+        "It refuses where that does not fit by estimate, or where the estimate was never compared with a start of this "
+        "kind and less than half of SGLang's own reserve is left; it warns where SGLang itself would reserve more.",
     ),
     FindingKind(
         "gpu.window_pool_too_small",

@@ -71,6 +71,20 @@ def parts(inputs: PlanInput, requests: int, kv_tokens: int) -> dict[str, int]:
     }
 
 
+def unmeasured(args: EffectiveArgs, shape: ModelShape) -> list[str]:
+    """Return what of an instance no recorded start had, in words; the parts of its slack are less sure then."""
+    backend = _decode_backend(args)
+    said = {
+        f"SGLang {args.engine_version}": args.release == NEW,
+        "images": effective_args.uses_vision(args, shape),
+        f"{args.ranks} ranks": args.ranks > 2,
+        f"attention by {backend or 'an unknown back end'}": backend != "triton",
+        "a draft model": effective_args.uses_draft(args),
+        "windows or states": any(group.kind in ("swa", "linear") for group in shape.groups),
+    }
+    return [text for text, holds in said.items() if holds]
+
+
 def table_bytes(args: EffectiveArgs, requests: int, kv_tokens: int) -> int:
     """Return the table of requests and the list of free pages.
 

@@ -56,10 +56,10 @@ class Row:
             return text.rstrip()
         limit = f"{'at most' if self.at_most else 'below'} {self.goal:g} {self.unit}".strip()
         verdict = "met" if self.is_met else "missed"
-        return f"{text}  {limit:<13}  {bar(self.value / self.goal)} {self.value / self.goal:>5.0%}  {verdict}"
+        return f"{text}  {limit:<13}  {share_bar(self.value / self.goal)} {self.value / self.goal:>5.0%}  {verdict}"
 
 
-def bar(share: float) -> str:
+def share_bar(share: float) -> str:
     """Return a bar that is full at 1; what is more than that shows as an arrow at its end."""
     if share > 1:
         return f"[{'#' * (_WIDTH - 1)}>]"

@@ -23,7 +23,8 @@ INSTANCE_OPTIONS: dict[str, Any] = {
     "allow_unauthenticated": {"type": "bool", "default": False},
     "purge": {"type": "bool", "default": False},
     "start_timeout_s": {"type": "int"},
-    "expected_request_tokens": {"type": "int"},
+    # A number of tokens and no secret, whatever its name suggests.
+    "expected_request_tokens": {"type": "int", "no_log": False},
 }
 NODE_OPTIONS: dict[str, Any] = {
     "instances": {"type": "list", "elements": "dict", "required": True, "options": INSTANCE_OPTIONS},

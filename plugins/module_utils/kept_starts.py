@@ -131,9 +131,14 @@ def _value(kind: str, value: Any) -> Any:
     if value is None and kind.endswith("| None"):
         return None
     wanted = {"float": float, "int": int, "bool": bool, "str": str}[kind.split()[0]]
-    if wanted is float and type(value) is int:
+    flag = isinstance(value, bool)  # which is a whole number to Python, and none here
+    if wanted is float and isinstance(value, int) and not flag:
         value = float(value)
-    if type(value) is not wanted or (isinstance(value, float) and not math.isfinite(value)):
+    if (
+        not isinstance(value, wanted)
+        or flag is not (wanted is bool)
+        or (isinstance(value, float) and not math.isfinite(value))
+    ):
         raise ValueError(f"{value!r} is no {kind}")
     return value
 

@@ -95,10 +95,9 @@ def rank(proc: Path, pid: int, anonymous_kib: int, unit: str = "sglang-a.service
     (home / "comm").write_text(title[:15] + "\n")
     (home / "cmdline").write_bytes(title.encode() + b"\0\0")
     (home / "cgroup").write_text(f"0::/system.slice/{unit}\n")
-    (home / "status").write_text(
-        more.get("status", f"Name:\t{title[:15]}\nVmHWM:\t90000000 kB\nVmRSS:\t80000000 kB\n"
-        f"RssAnon:\t{anonymous_kib} kB\nRssFile:\t 700000 kB\nRssShmem:\t48000000 kB\nVmSwap:\t    1000 kB\n")
-    )  # fmt: skip
+    status = f"Name:\t{title[:15]}\nVmHWM:\t90000000 kB\nVmRSS:\t80000000 kB\nRssAnon:\t{anonymous_kib} kB\n"
+    status += "RssFile:\t 700000 kB\nRssShmem:\t48000000 kB\nVmSwap:\t    1000 kB\n"
+    (home / "status").write_text(more.get("status", status))
 
 
 def test_the_own_memory_of_the_largest_rank(tmp_path: Path) -> None:

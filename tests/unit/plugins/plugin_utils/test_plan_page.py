@@ -133,9 +133,9 @@ def test_a_plan_without_concerns_says_so(fine: Report) -> None:
 
 def test_bars_are_to_scale_and_without_gaps(report: Report) -> None:
     page = Page(plan_page.render(report, "gpu1"))
-    for bar, budget in zip(page.bars(), plan_budgets.of(report), strict=True):
-        parts = page.all("rect", "part", within=bar)
-        (frame,) = page.all("rect", "frame", within=bar)
+    for drawn, budget in zip(page.bars(), plan_budgets.of(report), strict=True):
+        parts = page.all("rect", "part", within=drawn)
+        (frame,) = page.all("rect", "frame", within=drawn)
         reached = 0.0
         for part in parts:
             assert percent(part["x"]) == pytest.approx(reached, abs=2e-4)
@@ -154,16 +154,16 @@ def test_bars_are_to_scale_and_without_gaps(report: Report) -> None:
 
 def test_what_goes_beyond_the_memory_is_marked(refused: Report, fine: Report) -> None:
     page = Page(plan_page.render(refused, "gpu1"))
-    for bar, budget in zip(page.bars(), plan_budgets.of(refused), strict=True):
-        (over,) = page.all("rect", "over", within=bar)
+    for drawn, budget in zip(page.bars(), plan_budgets.of(refused), strict=True):
+        (over,) = page.all("rect", "over", within=drawn)
         assert int(over["data-bytes"]) == -budget["left"].worst_bytes
         assert over["fill"] == f"url(#hatch-{budget.key})"
-        assert [one["id"] for one in page.all("pattern", within=bar)] == [f"hatch-{budget.key}"]
-        (frame,) = page.all("rect", "frame", within=bar)
+        assert [one["id"] for one in page.all("pattern", within=drawn)] == [f"hatch-{budget.key}"]
+        (frame,) = page.all("rect", "frame", within=drawn)
         assert over["x"] == frame["width"]
-        (text,) = page.all("text", "excess", within=bar)
+        (text,) = page.all("text", "excess", within=drawn)
         assert text["text"] == f"{budget.shown(-budget['left'].worst_bytes)} {budget.unit} too much"
-        assert " more than there is." in page.all("desc", within=bar)[0]["text"]
+        assert " more than there is." in page.all("desc", within=drawn)[0]["text"]
     page = Page(plan_page.render(fine, "gpu1"))
     assert page.all("rect", "over") == page.all("text", "excess") == page.all("pattern") == []
 
@@ -171,7 +171,7 @@ def test_what_goes_beyond_the_memory_is_marked(refused: Report, fine: Report) ->
 def test_limits_are_drawn_where_they_are(fine: Report) -> None:
     page = Page(plan_page.render(fine, "gpu1"))
     gpu, _slack, host = plan_budgets.of(fine)
-    labels = [[one["text"] for one in page.all("text", "limit", within=bar)] for bar in page.bars()]
+    labels = [[one["text"] for one in page.all("text", "limit", within=drawn)] for drawn in page.bars()]
     share = gpu["free"].worst_bytes - gpu["slack"].worst_bytes
     assert labels[0] == [
         f"memory of the GPU: {gpu.shown(gpu['total'].worst_bytes)} GiB",
@@ -198,10 +198,10 @@ def test_each_bar_has_words_for_those_who_do_not_see_it(report: Report) -> None:
     page = Page(plan_page.render(report, "gpu1"))
     ids = [one["id"] for one in page.elements if "id" in one]
     assert len(ids) == len(set(ids))
-    for bar, budget in zip(page.bars(), plan_budgets.of(report), strict=True):
-        assert bar["role"] == "img"
-        title, description = bar["aria-labelledby"].split()
-        (title_element,), (description_element,) = page.all("title", within=bar), page.all("desc", within=bar)
+    for drawn, budget in zip(page.bars(), plan_budgets.of(report), strict=True):
+        assert drawn["role"] == "img"
+        title, description = drawn["aria-labelledby"].split()
+        (title_element,), (description_element,) = page.all("title", within=drawn), page.all("desc", within=drawn)
         assert (title_element["id"], description_element["id"]) == (title, description)
         assert title_element["text"] == f"{budget.title}, in the worst case"
         for row in budget.rows:
@@ -240,14 +240,14 @@ def test_tables_have_the_figures_of_the_json(report: Report) -> None:
 
 def test_letters_of_a_bar_are_those_of_its_table(report: Report) -> None:
     page = Page(plan_page.render(report, "gpu1"))
-    for bar, table in zip(page.bars(), page.all("table", "budget"), strict=True):
+    for drawn, table in zip(page.bars(), page.all("table", "budget"), strict=True):
         swatches = {one["class"].split()[1]: one["text"] for one in page.all("span", "swatch", within=table)}
         assert sorted(swatches.values()) == [chr(ord("A") + place) for place in range(len(swatches))]
         letters = {
-            one["class"].split()[1].replace("l-", "p-"): one["text"] for one in page.all("text", "letter", within=bar)
+            one["class"].split()[1].replace("l-", "p-"): one["text"] for one in page.all("text", "letter", within=drawn)
         }
         assert letters and letters.items() <= swatches.items()
-        assert set(swatches) <= {one["class"].split()[1] for one in page.all("rect", "part", within=bar)}
+        assert set(swatches) <= {one["class"].split()[1] for one in page.all("rect", "part", within=drawn)}
 
 
 def test_every_part_has_a_colour_of_its_own_within_its_bar(plan_of: Callable[..., Report]) -> None:
@@ -299,8 +299,8 @@ def test_flags_are_listed_with_their_origin(refused: Report) -> None:
 )
 def test_a_plan_without_gpus_has_a_page_too(plan_of: Callable[..., Report], more: dict[str, Any]) -> None:
     page = Page(plan_page.render(plan_of(**more), "gpu1"))
-    for bar in page.bars():
-        for one in (*page.all("rect", within=bar), *page.all("line", within=bar)):
+    for drawn in page.bars():
+        for one in (*page.all("rect", within=drawn), *page.all("line", within=drawn)):
             for name in ("x", "x1", "x2", "width"):
                 if str(one.get(name, "")).endswith("%"):
                     assert 0 <= percent(one[name]) <= 100.001

@@ -29,6 +29,7 @@ _TYPE_BYTES: Mapping[str, float] = {
     "mxfp8": 1 + 1 / 32,
 }
 _FP4 = {"fp4_e2m1", "nvfp4", "fp4_mx_block16"}
+_OWN_DRAFT = {"DFLASH", "DSPARK"}
 # A model_runner_kv_cache_mixin.py:55, B kv_cache_configurator.py:227
 STATES_PER_REQUEST = 3
 _SWA_EVICTION_INTERVAL = 128  # A environ.py:338
@@ -84,19 +85,21 @@ def layout(shape: ModelShape, args: EffectiveArgs, draft: ModelShape | None = No
     kind = args.text("kv-cache-dtype")
     stages = args.integer("pp-size", 1)
     split_swa = not args.flag("disable-hybrid-swa-memory") and _kinds(shape) >= {"swa"}
-    full = swa = index = allocated = state = window = attention_layers = 0
+    full = swa = index = allocated = state = window = 0
+    full_layers = swa_layers = 0
     for group in shape.groups:
         layers = -(-group.layers // stages)
         if group.kind == "linear":
             state += group.state_bytes // args.attention_tp * layers
             continue
         size = _layer_bytes(group, args, kind) * layers
-        attention_layers += layers
         if group.kind == "swa" and split_swa:
             swa += size
+            swa_layers += layers
             window = max(window, group.window_tokens)
         else:
             full += size
+            full_layers += layers
         index += _index_bytes(group) * layers
         allocated += _sparse_extra_bytes(group, args, kind) * layers
     ratio = args.number("swa-full-tokens-ratio", 0.8)
@@ -104,18 +107,30 @@ def layout(shape: ModelShape, args: EffectiveArgs, draft: ModelShape | None = No
     budget: float = full + index + (ratio * swa if has_full else swa)
     if args.release == NEW:
         budget += allocated  # B counts the scales of sparse attention in FP8, A forgets them
-    if draft is not None:
-        drafted = layout(draft, args).full_bytes + layout(draft, args).swa_bytes
-    else:
-        drafted = int((full + swa + index) * draft_layers / attention_layers) if attention_layers else 0
-    # A :163 scales the target's cell; what it then allocates for a draft model of another form is that form's.
-    budget += drafted
     dcp = args.integer("dcp-size", 1)
     if dcp > 1 and is_mla(shape):
         budget = (budget - index) / dcp + index
-    device = (
-        max(budget, full + index + allocated + (ratio * swa if has_full else swa) + drafted) if dcp == 1 else budget
-    )
+    layers = full_layers + swa_layers
+    drafted = 0
+    if draft is not None:
+        own, whole = layout(draft, args), _attention_layers(draft)
+        draft_layers = draft.draft_layers or whole
+        drafted = (own.full_bytes + own.swa_bytes + own.index_bytes) * draft_layers // max(1, whole)
+    elif layers:
+        drafted = int((full + swa + index) * draft_layers / layers)
+    cell = full + swa + index + (allocated if args.release == NEW else 0)
+    whole_layer = full / full_layers if has_full else swa / max(1, swa_layers)
+    counted = 0
+    if draft is not None and args.release == NEW and _algorithm(args) in _OWN_DRAFT:
+        counted = drafted
+    elif swa:
+        counted = int(whole_layer * draft_layers) if args.release == NEW else 0
+    elif layers:
+        counted = _scaled_draft_bytes(args, cell, draft_layers, layers)
+    # What is then allocated for a draft is its own form, whatever was counted for it.
+    beyond = max(0, drafted - counted) + (allocated if dcp == 1 and args.release != NEW else 0)
+    budget += counted
+    device = budget + beyond
     return KvLayout(
         budget if budget != int(budget) else int(budget),
         device,
@@ -197,6 +212,27 @@ def host_tokens(size_gb: float, token_bytes: float, page: int, device_tokens: in
     """
     tokens = int(size_gb * 1e9 // token_bytes) if size_gb > 0 else int(device_tokens * ratio)
     return (tokens // page + 1) * page
+
+
+def _scaled_draft_bytes(args: EffectiveArgs, cell: int, draft_layers: int, layers: int) -> int:
+    """Return what SGLang counts of a token for a draft: its layers as if they were the target's, whatever they are.
+
+    Mirrors A pool_configurator.py:130-165, B :259-338. B's DFLASH looks at the draft itself (:318); beside a target with
+    windows A counts nothing (:240-282), B so many of the target's whole layers (:727-803).
+    """
+    if _algorithm(args) in _OWN_DRAFT:
+        return -(-cell * (layers + draft_layers) // layers) - cell
+    if args.release == NEW:
+        return int(cell * draft_layers / layers)
+    return int(cell * (1 + draft_layers / layers)) - cell
+
+
+def _algorithm(args: EffectiveArgs) -> str:
+    return args.text("speculative-algorithm").upper()
+
+
+def _attention_layers(shape: ModelShape) -> int:
+    return sum(group.layers for group in shape.groups if group.kind != "linear")
 
 
 def _kinds(shape: ModelShape) -> set[str]:

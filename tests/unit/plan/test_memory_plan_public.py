@@ -246,6 +246,59 @@ def test_a_draft_model_is_counted(version: str) -> None:
     assert ngram.gpu.draft_weight_bytes == 0 == ngram.gpu.draft_kv_bytes
 
 
+HEADS_8_LAYER, HEADS_32_LAYER = 4_096, 16_384  # bytes of a token
+
+
+@pytest.mark.parametrize(
+    ("version", "algorithm", "counted"),
+    [
+        (OLD, "EAGLE", HEADS_8_LAYER),
+        (OLD, "STANDALONE", HEADS_8_LAYER),
+        (OLD, "DFLASH", HEADS_8_LAYER),
+        (NEW, "EAGLE", HEADS_8_LAYER),
+        (NEW, "DFLASH", HEADS_32_LAYER),
+    ],
+)
+def test_a_layer_of_a_draft_counts_as_one_of_the_targets_whatever_it_takes(
+    version: str, algorithm: str, counted: int
+) -> None:
+    """pool_configurator.py:134 of 0.5.14 and :311 of 0.5.23; by hand 0.85 x 78 - 15.9 GiB over 151,552 bytes."""
+    target, draft = dense(36, 8, weights_gib=15), dense(1, 32, weights_gib=0.9)
+    args = {
+        "mem-fraction-static": 0.85,
+        "speculative-algorithm": algorithm,
+        "speculative-draft-model-path": "/d",
+        "max-running-requests": 48,
+    }
+    facts = Facts(pre_gib=78, weights_gib=15, draft_weights_gib=0.9)
+    found = plan(inputs(args, target, node(gpu(0, 81_559)), version, facts, draft_shape=draft))
+    assert found.gpu.cell_bytes == 36 * HEADS_8_LAYER + counted
+    assert found.tokens.best == int((0.85 * 78 - 15.9) * GIB / found.gpu.cell_bytes)
+    # It is allocated in its own form, and what was not counted comes out of the slack.
+    assert found.gpu.draft_kv_bytes == found.tokens.best * HEADS_32_LAYER
+    assert found.gpu.overflow_bytes == int(found.tokens.best * (HEADS_32_LAYER - counted))
+
+
+@pytest.mark.parametrize(("version", "counted"), [(OLD, 0), (NEW, 2_048)])
+def test_a_draft_beside_windows_is_forgotten_by_the_old_release(version: str, counted: int) -> None:
+    """Class HybridSWAPoolConfigurator: A knows no draft, B counts one of the target's whole layers."""
+    args = {"mem-fraction-static": 0.85, "speculative-algorithm": "EAGLE3", "speculative-draft-model-path": "/d"}
+    draft = dense(1, 8, weights_gib=0.9)
+    without = planned({"mem-fraction-static": 0.85}, WINDOWED, node(gpu(0)), version)
+    found = plan(inputs(args, WINDOWED, node(gpu(0)), version, draft_shape=draft))
+    assert found.gpu.cell_bytes == pytest.approx(without.gpu.cell_bytes + counted)
+    assert found.gpu.draft_kv_bytes == found.tokens.best * HEADS_8_LAYER
+    assert found.gpu.overflow_bytes == pytest.approx(found.tokens.best * (HEADS_8_LAYER - counted), rel=1e-6)
+
+
+def test_a_draft_inside_a_whole_checkpoint_takes_its_own_layers_only() -> None:
+    """The path of the draft may be the target's own: 61 layers and one for drafts."""
+    args = {**seed(0.8), "speculative-algorithm": "EAGLE", "speculative-draft-model-path": "/m"}
+    found = plan(inputs(args, latent(weights_gib=300), draft_shape=latent(weights_gib=300, draft_layers=1)))
+    assert found.gpu.cell_bytes == 70_272 + 1_152
+    assert found.gpu.draft_kv_bytes == found.tokens.best * 1_152
+
+
 @pytest.mark.parametrize(
     ("total_mib", "tp", "version", "fraction"),
     [

@@ -263,8 +263,8 @@ _KINDS = (
         "gpu.shared_by_instances",
         "warn",
         "Two instances on one GPU",
-        "Another instance that is to run takes memory of the same GPU. Each is planned with the other's claim taken "
-        "off.",
+        "Another instance that is to run takes memory of the same GPU. Instances are started one after the other in "
+        "the inventory's order, so each is planned with the claims of those before it taken off.",
     ),
     FindingKind(
         "gpu.fraction_computed",
@@ -445,6 +445,13 @@ _KINDS = (
         "Fits in the end, but not on the way",
         "Instances of a node are replaced one after the other. This one would start while the present release of a "
         "later one still holds its memory, and both together do not fit.",
+    ),
+    FindingKind(
+        "plan.start_order",
+        "warn",
+        "Fits in the deploy's order only",
+        "Instances that share a GPU are started one after the other by a deploy, but together after a reboot. If a "
+        "later one is first then, it takes a part of all that is free, and this one does not fit any more.",
     ),
 )
 

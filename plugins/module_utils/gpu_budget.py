@@ -63,7 +63,7 @@ def free_bytes(inputs: PlanInput, gpu: Gpu) -> int:
 
 
 def claimed_bytes(inputs: PlanInput, index: int) -> int:
-    """Return what other instances that are to run will take of a GPU."""
+    """Return what other instances that are to run and start before this one will take of a GPU."""
     return sum(plan.gpu.claim_bytes + int(CONTEXT_GIB * GIB) for plan in inputs.others if index in plan.gpus)
 
 
@@ -127,10 +127,22 @@ def _pre_gib(inputs: PlanInput) -> tuple[Interval, Source]:
         return Interval(free * (1 - PRE_BAND), free, free * (1 + PRE_BAND)), "estimated"
     free = min((free_bytes(inputs, gpu) for gpu in used_gpus(inputs)), default=0) / GIB
     estimate = max(0.0, free - CONTEXT_GIB - _communicator_gib(inputs))
+    less, more = _doubtful_gib(inputs)
     measured = inputs.facts.pre_gib
     if measured is not None and measured * (1 - PRE_BAND) <= estimate:
         return Interval(measured - PRE_MEASURED_GIB, measured, measured + PRE_MEASURED_GIB), "measured"
-    return Interval(estimate * (1 - PRE_BAND), estimate, estimate * (1 + PRE_BAND)), "estimated"
+    low, high = max(0.0, estimate - less), estimate + more
+    return Interval(low * (1 - PRE_BAND), (low + high) / 2, high * (1 + PRE_BAND)), "estimated"
+
+
+def _doubtful_gib(inputs: PlanInput) -> tuple[float, float]:
+    """Return how much less and more may be free than instances on the same GPU are expected to leave."""
+    gpus = used_gpus(inputs)
+    if not inputs.others or not gpus:
+        return 0.0, 0.0
+    fullest = min(gpus, key=lambda gpu: free_bytes(inputs, gpu)).index
+    claims = [plan.gpu.claim_interval for plan in inputs.others if fullest in plan.gpus]
+    return sum(one.high - one.best for one in claims) / GIB, sum(one.best - one.low for one in claims) / GIB
 
 
 def _communicator_gib(inputs: PlanInput) -> float:

@@ -86,13 +86,16 @@ def _others(inputs: PlanInput) -> list[Finding]:
     for gpu in gpus:
         foreign = gpu.used_bytes - inputs.release_gpu_bytes.get(gpu.index, 0)
         claimed = gpu_budget.claimed_bytes(inputs, gpu.index)
-        if claimed:
-            names = ", ".join(plan.name for plan in inputs.others if gpu.index in plan.gpus)
+        before = ", ".join(plan.name for plan in inputs.others if gpu.index in plan.gpus)
+        after = ", ".join(plan.name for plan in inputs.later if gpu.index in plan.gpus)
+        first = [f"{before}, started before it, which will take {claimed / GIB:.1f} GiB"] if before else []
+        then = [f"{after}, started after it, which will get a part of what is left"] if after else []
+        if first or then:
             found.append(
                 finding(
                     "gpu.shared_by_instances",
-                    f"{inputs.name}: GPU {gpu.index} is also for {names}, which will take {claimed / GIB:.1f} GiB",
-                    "Give each instance GPUs of its own, or fractions that add up.",
+                    f"{inputs.name}: GPU {gpu.index} is also for {', and for '.join([*first, *then])}",
+                    "Give each instance GPUs of its own, or fractions that fit one after the other.",
                 )
             )
         if free[gpu.index] < _BALANCE * most:

@@ -26,12 +26,13 @@ def budget(inputs: PlanInput, gpu: GpuBudget) -> HostBudget:
     """Return the host memory of the instance on one node, given what its GPUs hold."""
     args, hardware = inputs.args, inputs.hardware
     ranks = args.ranks_on_node
-    others = sum(plan.host.claim_bytes for plan in inputs.others)
+    later = sum(plan.host.claim_bytes for plan in inputs.later)
+    others = sum(plan.host.claim_bytes for plan in inputs.others) + later
     available = max(0, _available_bytes(inputs) - others)
     on = args.flag("enable-hierarchical-cache")
     usable = available - HOST_RESERVE_BYTES
     pool = side = tokens = 0
-    ratio = _ratio(inputs, gpu, usable) if on else 0.0
+    ratio = _ratio(inputs, gpu, usable + later) if on else 0.0
     size_gb = float(args.integer("hicache-size")) if on else 0.0
     if on:
         tokens, pool, side = _pools(inputs, gpu, size_gb, ratio)

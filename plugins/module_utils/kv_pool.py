@@ -217,8 +217,8 @@ def host_tokens(size_gb: float, token_bytes: float, page: int, device_tokens: in
 def _scaled_draft_bytes(args: EffectiveArgs, cell: int, draft_layers: int, layers: int) -> int:
     """Return what SGLang counts of a token for a draft: its layers as if they were the target's, whatever they are.
 
-    Mirrors A pool_configurator.py:130-165, B :259-338. B's DFLASH looks at the draft itself (:318); beside a target with
-    windows A counts nothing (:240-282), B so many of the target's whole layers (:727-803).
+    Mirrors A pool_configurator.py:130-165, B :259-338. B's DFLASH looks at the draft itself (:318); beside a target
+    with windows A counts nothing (:240-282), B so many of the target's whole layers (:727-803).
     """
     if _algorithm(args) in _OWN_DRAFT:
         return -(-cell * (layers + draft_layers) // layers) - cell

@@ -22,7 +22,7 @@ from ansible_collections.headroom.serving.plugins.module_utils import (
     plan_levers,
     plan_suggestions,
 )
-from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, refusals
+from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, finding, refusals
 from ansible_collections.headroom.serving.plugins.module_utils.plan_types import (
     Facts,
     GpuBudget,
@@ -33,7 +33,18 @@ from ansible_collections.headroom.serving.plugins.module_utils.plan_types import
     Suggestion,
 )
 
-__all__ = ["Facts", "GpuBudget", "HostBudget", "Interval", "Plan", "PlanInput", "Suggestion", "plan", "plan_node"]
+__all__ = [
+    "Facts",
+    "GpuBudget",
+    "HostBudget",
+    "Interval",
+    "Plan",
+    "PlanInput",
+    "Suggestion",
+    "check",
+    "plan",
+    "plan_node",
+]
 
 
 def plan(inputs: PlanInput) -> Plan:
@@ -60,16 +71,67 @@ def plan(inputs: PlanInput) -> Plan:
     )
 
 
-def plan_node(inputs: Sequence[PlanInput]) -> list[Plan]:
-    """Plan all instances of a node that are to run beside each other and don't run yet.
+def plan_node(inputs: Sequence[PlanInput], booted: Sequence[PlanInput] | None = None) -> list[Plan]:
+    """Plan all instances of a node that are to run beside each other and don't run yet, in the order of their start.
 
-    Each is planned with the claims of all others taken off, so the order of the instances decides nothing.
+    Each finds the GPUs as those before it leave them; those after it get a part of what it leaves. The host has to hold
+    them all. What fits in this order only is said: after a reboot they start together.
+
+    Args:
+        inputs: The instances.
+        booted: The same after a reboot, when nothing of them holds memory; `inputs` if None.
     """
-    alone = [_evaluate(replace(item, others=())) for item in inputs]
-    return [
-        plan(replace(item, others=(*item.others, *alone[:place], *alone[place + 1 :])))
+    started: list[Plan] = []
+    for item in inputs:
+        started.append(_evaluate(replace(item, others=(*item.others, *started))))
+    plans = [
+        plan(replace(item, others=(*item.others, *started[:place]), later=(*item.later, *started[place + 1 :])))
         for place, item in enumerate(inputs)
     ]
+    said = start_order(inputs if booted is None else booted, plans)
+    return [replace(one, findings=(*one.findings, *more)) for one, more in zip(plans, said)]
+
+
+def start_order(inputs: Sequence[PlanInput], plans: Sequence[Plan]) -> list[list[Finding]]:
+    """Say for each instance what only fits if it starts before those that come later on the same GPUs.
+
+    Args:
+        inputs: The instances in the order of their start, as they are when nothing of them holds memory.
+        plans: Their plans in that order.
+    """
+    said: list[list[Finding]] = []
+    for place, (own, item) in enumerate(zip(plans, inputs)):
+        mates = [other for other in range(len(plans)) if other != place and _share(own, plans[other])]
+        behind = [plans[other].name for other in mates if other > place]
+        said.append([])
+        if not behind:
+            continue
+        before: list[Plan] = []
+        for other in mates:
+            before.append(_evaluate(replace(inputs[other], others=(*inputs[other].others, *before))))
+        known = {*item.accept, *(one.id for one in refusals(own.findings))}
+        last = _evaluate(replace(item, others=(*item.others, *before)))
+        new = [one.message.rstrip(".") for one in refusals(last.findings) if one.id not in known]
+        if new:
+            names = ", ".join(behind)
+            said[-1] = [
+                finding(
+                    "plan.start_order",
+                    f"{item.name}: a deploy starts it before {names}, on the same GPU; after a reboot they start "
+                    f"together. If {names} {'are' if len(behind) > 1 else 'is'} first: {new[0]}",
+                    "Give each GPUs of its own, or fractions and a max-total-tokens that fit in any order.",
+                )
+            ]
+    return said
+
+
+def check(inputs: PlanInput) -> tuple[Finding, ...]:
+    """Return the findings of a plan without the search for values that would fit instead."""
+    return tuple(_accepted(item, inputs.accept) for item in _evaluate(inputs).findings)
+
+
+def _share(one: Plan, other: Plan) -> bool:
+    return bool(set(one.gpus) & set(other.gpus))
 
 
 def _evaluate(inputs: PlanInput) -> Plan:

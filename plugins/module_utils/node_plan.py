@@ -48,9 +48,10 @@ class NodePlan:
 
 
 def make(settings: Settings, steps: Sequence[Step], everything: bool = False, keep: bool = True) -> NodePlan:
-    """Plan the instances of a node that a deploy would start.
+    """Plan the instances of a node that a deploy would start, one after the other in the order of the steps.
 
-    Memory of what the deploy stops or replaces counts as free, that of all others as taken.
+    Memory of what the deploy stops counts as free, and that of what it replaces once its turn has come; that of all
+    others counts as taken.
 
     Args:
         settings: The settings that the steps follow from; `accept` holds ids of findings that may not refuse.
@@ -68,16 +69,16 @@ def make(settings: Settings, steps: Sequence[Step], everything: bool = False, ke
     found = _Node(settings, hardware_reading.read(settings.engines_root.parent), keep)
     ending = {step.unit_name for step in steps if step.action in (*_STARTS, "stop", "remove")}
     first = found.inputs(starting, ending)
-    plans = dict(zip(first, memory_plan.plan_node(list(first.values()))))
+    plans, order = _in_turn(starting, first, found)
     for step in staying:
-        for name, inputs in found.inputs([step], ending | {step.unit_name}).items():
-            first[name] = replace(inputs, others=tuple(plans[one.instance.name] for one in starting if _in(one, plans)))
-            plans[name] = memory_plan.plan(first[name])
+        _as_started(step, steps, ending, found, first, plans)
+    if staying:
+        _say_start_order(steps, found, first, plans)
     planned = {name: Planned(replace(found.prepared[name], inputs=first[name]), plan) for name, plan in plans.items()}
     findings = [*found.findings, *(item for plan in plans.values() for item in plan.findings)]
     if any(not one.prepared.inputs.args.on_cpu for one in planned.values()):
         findings = [*_accepted(hardware.findings(found.hardware), settings.accept), *findings]
-    findings += _accepted(_in_order(starting, first, plans, found), settings.accept)
+    findings += _accepted(order, settings.accept)
     return NodePlan(planned, findings)
 
 
@@ -114,43 +115,91 @@ class _Node:
         return unit_memory.of_gpus(self.hardware, units), unit_memory.of_host(units)
 
 
-def _in(step: Step, plans: Mapping[str, Plan]) -> bool:
-    return step.instance.name in plans
-
-
-def _in_order(
-    starting: Sequence[Step], inputs: Mapping[str, PlanInput], plans: Mapping[str, Plan], found: _Node
-) -> list[Finding]:
-    """Say what fits in the end, but not while the present release of an instance that comes later still runs."""
-    said = []
-    for place, step in enumerate(starting):
-        later = [one for one in starting[place + 1 :] if not one.unit.is_dead]
-        if not later or not _in(step, plans):
-            continue
-        held_gpus, held_host = found.given_back({one.unit_name for one in later})
-        own = inputs[step.instance.name]
-        gpus = {index: size - held_gpus.get(index, 0) for index, size in own.release_gpu_bytes.items()}
-        before = tuple(plans[one.instance.name] for one in starting[:place] if _in(one, plans))
-        now = memory_plan.plan(
-            replace(
-                own,
-                release_gpu_bytes=gpus,
-                release_host_bytes=own.release_host_bytes - held_host,
-                others=before,
-            )
+def _as_started(
+    step: Step,
+    steps: Sequence[Step],
+    ending: set[str],
+    found: _Node,
+    inputs: dict[str, PlanInput],
+    plans: dict[str, Plan],
+) -> None:
+    """Plan what runs and stays as if it started now, in its place: what comes later holds nothing of a GPU yet."""
+    place = steps.index(step)
+    units = ending | {step.unit_name}
+    gpu_bytes, _host = found.given_back(units | {one.unit_name for one in steps[place + 1 :]})
+    for name, own in found.inputs([step], units).items():
+        # What stays is in the facts of the hardware, so only those that start are claims.
+        before, after = (
+            tuple(plans[one.instance.name] for one in part if one.action in _STARTS and one.instance.name in plans)
+            for part in (steps[:place], steps[place + 1 :])
         )
-        known = {item.id for item in refusals(plans[step.instance.name].findings)}
-        names = ", ".join(one.instance.name for one in later)
+        inputs[name] = replace(own, release_gpu_bytes=gpu_bytes, others=before, later=after)
+        plans[name] = memory_plan.plan(inputs[name])
+
+
+def _say_start_order(
+    steps: Sequence[Step], found: _Node, inputs: Mapping[str, PlanInput], plans: dict[str, Plan]
+) -> None:
+    """Add what a reboot may do to those that start beside what stays."""
+    names = [step.instance.name for step in steps if step.instance.name in plans]
+    gpu_bytes, _host = found.given_back({step.unit_name for step in steps})
+    booted = [replace(inputs[name], release_gpu_bytes=gpu_bytes, others=(), later=()) for name in names]
+    for name, more in zip(names, memory_plan.start_order(booted, [plans[name] for name in names])):
+        if more and not any(item.id == "plan.start_order" for item in plans[name].findings):
+            plans[name] = replace(plans[name], findings=(*plans[name].findings, *more))
+
+
+def _in_turn(
+    starting: Sequence[Step], inputs: dict[str, PlanInput], found: _Node
+) -> tuple[dict[str, Plan], list[Finding]]:
+    """Plan each in its turn: present releases of those that come later still run then.
+
+    Return the plans by name, and what fits in the end, but not on the way. `inputs` become those of the plans.
+    """
+    ended = dict(inputs)
+    still: dict[str, list[Step]] = {}
+    for place, step in enumerate(starting):
+        running = [one for one in starting[place + 1 :] if not one.unit.is_dead]
+        if step.instance.name in inputs and running:
+            still[step.instance.name] = running
+            held, _host = found.given_back({one.unit_name for one in running})
+            own = inputs[step.instance.name]
+            gpus = {index: size - held.get(index, 0) for index, size in own.release_gpu_bytes.items()}
+            inputs[step.instance.name] = replace(own, release_gpu_bytes=gpus)
+    plans = dict(zip(inputs, memory_plan.plan_node(list(inputs.values()), list(ended.values()))))
+    tight = {name: _refused(plans, inputs, name, running, found) for name, running in still.items()}
+    if not any(tight.values()):
+        return plans, []
+    in_the_end = dict(zip(ended, memory_plan.plan_node(list(ended.values()))))
+    said = []
+    for name, refused in tight.items():
+        known = {item.id for item in refusals(in_the_end[name].findings)}
+        names = ", ".join(one.instance.name for one in still[name])
         said += [
             finding(
                 "plan.order",
                 f"{item.message.rstrip('.')}, as long as the present release of {names} still runs: it comes later",
-                f"List {step.instance.name} behind {names}, or set {names} to 'state: stopped' for one deploy.",
+                f"List {name} behind {names}, or set {names} to 'state: stopped' for one deploy.",
             )
-            for item in refusals(now.findings)
-            if item.id not in known
+            for kind, item in refused.items()
+            if kind not in known
         ]
-    return said
+    if said:
+        inputs.update(ended)
+        return in_the_end, said
+    return plans, []
+
+
+def _refused(
+    plans: Mapping[str, Plan], inputs: Mapping[str, PlanInput], name: str, running: Sequence[Step], found: _Node
+) -> dict[str, Finding]:
+    """Return by id what refuses an instance in its turn, with the present releases of some that come later held."""
+    own = inputs[name]
+    _gpus, held = found.given_back({one.unit_name for one in running})
+    names = list(plans)
+    before = tuple(plans[other] for other in names[: names.index(name)])
+    now = memory_plan.check(replace(own, release_host_bytes=own.release_host_bytes - held, others=before))
+    return {item.id: item for item in refusals((*plans[name].findings, *now))}
 
 
 def _accepted(findings: Sequence[Finding], accept: Sequence[str]) -> list[Finding]:

@@ -60,9 +60,11 @@ class PlanInput:
 
     gpus: indexes of its GPUs, all of the node's if empty. release_gpu_bytes: what the outgoing release gives back, by
     the GPU's index. release_host_bytes: the same of host memory. others: plans of other instances of this node that are
-    to run as well and whose memory the facts of the hardware do not show yet. accept: ids of findings that may not
-    refuse. draft_shape: the draft model of speculative decoding. expected_request_tokens: length of a usual request, 0
-    for the whole context. side_pool_bytes_per_rank: host pools beside the main one, where they are known.
+    to run as well, are started before this one, and whose memory the facts of the hardware do not show yet. later: the
+    same of those that are started after it: they get what this one leaves of a GPU, and the host must hold them all.
+    accept: ids of findings that may not refuse. draft_shape: the draft model of speculative decoding.
+    expected_request_tokens: length of a usual request, 0 for the whole context. side_pool_bytes_per_rank: host pools
+    beside the main one, where they are known.
     """
 
     name: str
@@ -74,6 +76,7 @@ class PlanInput:
     release_gpu_bytes: Mapping[int, int] = field(default_factory=dict)
     release_host_bytes: int = 0
     others: tuple[Plan, ...] = ()
+    later: tuple[Plan, ...] = ()
     accept: tuple[str, ...] = ()
     draft_shape: ModelShape | None = None
     expected_request_tokens: int = 0
@@ -143,6 +146,16 @@ class GpuBudget:
         """What the instance takes of a GPU in all."""
         parts = self.draft_weight_bytes + self.kv_bytes + self.draft_kv_bytes + self.state_bytes + self.multimodal_bytes
         return int(self.weights_bytes.best) + parts + self.need_bytes
+
+    @property
+    def claim_interval(self) -> Interval:
+        """What it may have taken when the next instance starts: less, as some parts are for a load only."""
+        if self.tokens.high > self.tokens.low:
+            swing = self.fraction * (self.pre_bytes.high - self.pre_bytes.low) / 2
+        else:
+            swing = (self.weights_bytes.high - self.weights_bytes.low) / 2
+        claim, idle = self.claim_bytes, self.need_bytes - self.request_table_bytes
+        return Interval(claim - idle - swing, claim, claim + swing)
 
 
 @dataclass(frozen=True)

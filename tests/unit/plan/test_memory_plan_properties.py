@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.headroom.serving.plugins.module_utils.effective_args import changed
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
+from ansible_collections.headroom.serving.plugins.module_utils.gpu_budget import CONTEXT_GIB
 from ansible_collections.headroom.serving.plugins.module_utils.memory_plan import (
     Facts,
     Plan,
@@ -216,12 +217,45 @@ def test_the_order_of_the_gpus_decides_nothing(item: PlanInput, order: list[int]
 
 
 @given(situations(tier=True), situations(tier=True))
-def test_the_order_of_the_instances_decides_nothing(first: PlanInput, second: PlanInput) -> None:
-    pair = [replace(first, name="a"), replace(second, name="b", hardware=first.hardware)]
+def test_the_order_of_instances_with_gpus_of_their_own_decides_nothing(first: PlanInput, second: PlanInput) -> None:
+    where = replace(first.hardware, gpus=tuple(gpu(index, 97_887) for index in range(16)))
+    behind = tuple(index + 8 for index in second.gpus)
+    pair = [replace(first, name="a", hardware=where), replace(second, name="b", hardware=where, gpus=behind)]
     there, back = plan_node(pair), plan_node(pair[::-1])
     assert there == back[::-1]
     for alone, beside in zip(pair, there, strict=True):
+        assert plan(alone).gpu == beside.gpu
         assert not harsher(plan(alone), beside, BUDGET)
+
+
+@given(situations(tier=True), situations(tier=True), st.floats(0, 1), st.floats(-0.0099, 0.0099))
+def test_a_later_instance_gets_what_it_is_told(first: PlanInput, second: PlanInput, loaded: float, band: float) -> None:
+    """The earlier one has taken its part of what was free, and of what a load needs nothing, all or something."""
+    pair = [replace(first, name="a"), replace(second, name="b", hardware=first.hardware)]
+    there = plan_node(pair)
+    alone = plan(pair[0])
+    assert (there[0].gpu, there[0].tokens) == (alone.gpu, alone.tokens)
+    pre = alone.gpu.pre_bytes.best * (1 + band)
+    truth = plan(replace(pair[0], facts=Facts(pre_gib=pre / GIB))) if band < 0 else alone
+    budget = truth.gpu
+    taken = budget.claim_bytes - (1 - loaded) * (budget.need_bytes - budget.request_table_bytes) + CONTEXT_GIB * GIB
+    gpus = tuple(
+        replace(one, free_bytes=max(0, one.free_bytes - int(taken)), used_bytes=one.used_bytes + int(taken))
+        if one.index in alone.gpus
+        else one
+        for one in first.hardware.gpus
+    )
+    got = plan(replace(pair[1], hardware=replace(first.hardware, gpus=gpus)))
+    assert there[1].tokens.low <= got.tokens.best <= there[1].tokens.high
+
+
+@given(situations(tier=True), situations(tier=True))
+def test_the_host_holds_both_or_says_so(first: PlanInput, second: PlanInput) -> None:
+    pair = [replace(first, name="a"), replace(second, name="b", hardware=first.hardware)]
+    there = plan_node(pair)
+    pinned = sum(one.host.pools_bytes for one in there)
+    if pinned + 10 * GIB > first.hardware.mem_available_bytes:
+        assert "refuse" in {one.verdict for one in there}
 
 
 @given(situations())

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.headroom.serving.plugins.module_utils.memory_plan import Facts, Plan, plan, plan_node
+from ansible_collections.headroom.serving.plugins.module_utils.memory_plan import (
+    Facts,
+    Plan,
+    PlanInput,
+    plan,
+    plan_node,
+)
 from ansible_collections.headroom.serving.plugins.module_utils.model_shape import LayerGroup, ModelShape, WeightPart
 from plan_samples import (
     GIB,
@@ -568,8 +574,75 @@ def test_instances_on_one_gpu(fraction: float, verdict: str) -> None:
     args = {"mem-fraction-static": fraction, "cuda-graph-max-bs-decode": 16}
     pair = [inputs(args, dense(weights_gib=16), node(gpu(0)), name=name, gpus=(0,)) for name in ("a", "b")]
     found = plan_node(pair)
-    assert {one.verdict_of("gpu.no_room_for_kv") for one in found} == {verdict}
+    assert [one.verdict_of("gpu.no_room_for_kv") for one in found] == ["ok", verdict]
     assert {one.verdict_of("gpu.shared_by_instances") for one in found} == {"warn"}
+    assert "also for b, started after it" in message(found[0], "gpu.shared_by_instances")
+    assert "also for a, started before it, which will take" in message(found[1], "gpu.shared_by_instances")
+
+
+def shared(*fractions: float, weights_gib: float = 40, **more: Any) -> list[PlanInput]:
+    """Instances a, b, ... of one H200, each with its fraction of what is free then."""
+    where = node(gpu(0, 143_771, name="H200", compute_capability=(9, 0)), available=1e12)
+    model = dense(32, 8, weights_gib=weights_gib)
+    args = {"max-running-requests": 64, "attention-backend": "triton", **more}
+    return [
+        inputs({**args, "mem-fraction-static": fraction}, model, where, name=name, gpus=(0,))
+        for name, fraction in zip("abcdef", fractions, strict=False)
+    ]
+
+
+def test_the_second_on_a_gpu_gets_a_part_of_what_the_first_leaves() -> None:
+    first, second = plan_node(shared(0.45, 0.80))
+    assert "refuse" not in (first.verdict, second.verdict)
+    alone = plan(shared(0.45)[0])
+    assert (first.tokens, first.gpu) == (alone.tokens, alone.gpu)
+    assert first.gpu.claim_bytes < second.gpu.claimed_by_others_bytes
+    assert second.gpu.pre_bytes.best < alone.gpu.pre_bytes.best - 0.45 * alone.gpu.pre_bytes.best
+
+
+def test_small_models_on_one_gpu_are_told_what_each_gets() -> None:
+    first, second = plan_node(shared(0.45, 0.45, weights_gib=15))
+    assert first.tokens == plan(shared(0.45, weights_gib=15)[0]).tokens
+    assert first.tokens.low > 350_000 and second.tokens.high < 200_000
+
+
+def test_what_fits_only_if_the_first_is_first_is_said_once() -> None:
+    """After a reboot they start together: 0.80 of all leaves the other one nothing."""
+    first, second = plan_node(shared(0.45, 0.80))
+    (said,) = [item for item in first.findings if item.id == "plan.start_order"]
+    assert said.verdict == "warn" and "If b is first: a: mem-fraction-static is 0.450" in said.message
+    assert second.verdict_of("plan.start_order") == "ok"
+    turned = plan_node(shared(0.80, 0.45))
+    assert [one.verdict for one in turned][1] == "refuse"
+    assert {one.verdict_of("plan.start_order") for one in turned} == {"ok"}
+
+
+def test_the_order_is_not_told_where_it_decides_nothing() -> None:
+    either = plan_node(shared(0.45, 0.45, weights_gib=15))
+    assert {one.verdict for one in either} <= {"ok", "warn"}
+    assert {one.verdict_of("plan.start_order") for one in either} == {"ok"}
+    apart = [replace(one, gpus=(place,)) for place, one in enumerate(shared(0.45, 0.80))]
+    where = node(*(gpu(place, 143_771) for place in range(2)), available=1e12)
+    found = plan_node([replace(one, hardware=where) for one in apart])
+    assert {one.verdict_of("plan.start_order") for one in found} == {"ok"}
+    assert {one.verdict_of("gpu.shared_by_instances") for one in found} == {"ok"}
+
+
+def test_of_three_on_a_gpu_the_first_may_be_the_last() -> None:
+    found = plan_node(shared(0.3, 0.5, 0.7, weights_gib=15))
+    assert "refuse" not in {one.verdict for one in found}
+    assert [one.verdict_of("plan.start_order") for one in found][2] == "ok"
+    assert "before b, c," in message(found[0], "plan.start_order")
+
+
+def test_host_pools_that_size_themselves_are_sized_in_turn() -> None:
+    """0.5.23 takes a share of what is free at its start, so those that come later have to do with less."""
+    where = node(gpu(0), gpu(1), available=150e9)
+    args = {"mem-fraction-static": 0.8, "enable-hierarchical-cache": True, "max-running-requests": 64}
+    pair = [inputs(args, dense(), where, NEW, name=name, gpus=(place,)) for place, name in enumerate("ab")]
+    first, second = plan_node(pair)
+    assert first.host.pool_bytes == plan(pair[0]).host.pool_bytes
+    assert second.host.pool_bytes < first.host.pool_bytes / 2
 
 
 def test_an_engine_that_was_never_compared() -> None:

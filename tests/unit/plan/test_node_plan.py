@@ -156,6 +156,69 @@ def test_what_fits_only_once_a_later_instance_was_replaced_is_said(world: World)
     assert ids(world.make(shrinks, grows), "refuse") == []
 
 
+def holding(*held: tuple[str, int]) -> Hardware:
+    """A node of one GPU, of which units hold so many MiB."""
+    processes = tuple(
+        replace(process(place, mib), unit=f"sglang-{name}.service") for place, (name, mib) in enumerate(held)
+    )
+    return node(gpu(0, used_mib=sum(mib for _name, mib in held), processes=processes))
+
+
+def test_a_present_release_that_is_replaced_later_still_holds_its_part_of_the_gpu(world: World) -> None:
+    """a starts while b still runs; what a then gets is what is told, though more will be free in the end."""
+    half = {"mem-fraction-static": 0.5}
+    world.hardware = holding(("a", 20_000), ("b", 30_000))
+    steps = world.step("a", "replace", RUNS, **half), world.step("b", "replace", RUNS, **half)
+    found = world.make(*steps)
+    assert ids(found, "refuse") == []
+    first, second = (found.planned[name].plan for name in "ab")
+    assert first.gpu.pre_bytes.best == pytest.approx((97_887 - 600 - 30_000) * MIB - 0.67 * GIB, rel=0.001)
+    assert second.gpu.pre_bytes.high < (97_887 - 600) * MIB - first.gpu.fraction * first.gpu.pre_bytes.best
+    alone = world.make(steps[0]).planned["a"].plan
+    assert alone.tokens == first.tokens
+    assert "plan.order" not in {item.id for item in found.findings}
+
+
+def test_what_a_gpu_holds_in_the_end_only_is_said(world: World) -> None:
+    world.hardware = holding(("b", 80_000))
+    small = {"mem-fraction-static": 0.4}
+    found = world.make(world.step("a", "create", **small), world.step("b", "replace", RUNS, **small))
+    assert ids(found, "refuse") == ["plan.order"]
+    (said,) = [item for item in found.findings if item.id == "plan.order"]
+    assert "of 16.05 GiB free" in said.message and "present release of b still runs" in said.message
+    # The plan that is shown is the one that would come true in the other order of things.
+    assert found.planned["a"].plan.tokens.low > 100_000
+
+
+def test_a_reboot_starts_together_what_was_started_in_turn(world: World) -> None:
+    small, large = {"mem-fraction-static": 0.35}, {"mem-fraction-static": 0.8}
+    found = world.make(world.step("a", "create", **small), world.step("b", "create", **large))
+    assert ids(found, "refuse") == []
+    (said,) = [item for item in found.findings if item.id == "plan.start_order"]
+    assert said.verdict == "warn" and said.message.startswith("a: ")
+    # What b held before does not count after a reboot.
+    world.hardware = holding(("b", 8_000))
+    again = world.make(world.step("a", "create", **small), world.step("b", "replace", RUNS, **large))
+    assert [item.message for item in again.findings if item.id == "plan.start_order"] == [said.message]
+
+
+def test_everything_plans_in_the_place_of_each(world: World) -> None:
+    """a and b run and share the GPU: each is told what it would get if all were started in turn."""
+    world.hardware = holding(("a", 40_000), ("b", 40_000))
+    small, large = {"mem-fraction-static": 0.35}, {"mem-fraction-static": 0.8}
+    steps = world.step("a", "none", RUNS, **small), world.step("b", "none", RUNS, **large)
+    found = world.make(*steps, everything=True)
+    assert ids(found, "refuse") == []
+    first, second = (found.planned[name].plan for name in "ab")
+    assert first.gpu.pre_bytes.best == pytest.approx((97_887 - 600) * MIB - 0.67 * GIB, rel=0.001)
+    assert second.gpu.pre_bytes.best == pytest.approx((97_887 - 600 - 40_000) * MIB - 0.67 * GIB, rel=0.001)
+    assert [item.message[:2] for item in found.findings if item.id == "plan.start_order"] == ["a:"]
+    started = world.make(steps[0], world.step("b", "replace", RUNS, **large), everything=True)
+    assert list(started.planned) == ["b", "a"]
+    assert started.planned["a"].plan.tokens == first.tokens
+    assert [item.message[:2] for item in started.findings if item.id == "plan.start_order"] == ["a:"]
+
+
 def test_everything_plans_what_runs_and_stays_as_if_it_started_now(world: World) -> None:
     held = gpu(0, used_mib=85_000, processes=(replace(process(1, 85_000), unit="sglang-a.service"),))
     world.hardware = node(held)

@@ -157,7 +157,6 @@ def _fit(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
                 "gpu.window_pool_too_small",
                 f"{name}: the pool of the sliding-window layers holds {gpu.swa_tokens:,} tokens, less than a window of "
                 f"{window:,}: no request could ever run",
-                "Raise mem-fraction-static or swa-full-tokens-ratio.",
             )
         )
     if any(group.kind == "linear" for group in inputs.shape.groups) and gpu.max_running_requests < 1:
@@ -165,7 +164,6 @@ def _fit(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
             finding(
                 "gpu.state_cache_too_small",
                 f"{name}: {gpu.states} states of linear attention fit, too few for one request",
-                "Raise mem-fraction-static or mamba-full-memory-ratio.",
             )
         )
     return found

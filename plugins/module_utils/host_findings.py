@@ -221,7 +221,6 @@ def _without_pools(inputs: PlanInput, host: HostBudget) -> list[Finding]:
             finding(
                 "host.memory",
                 f"{inputs.name}: weights and KV take {gb(need)} GB of host memory, {gb(available)} GB are available",
-                "Lower mem-fraction-static or set max-total-tokens.",
             )
         ]
     if need + host.process_bytes > available:

@@ -197,7 +197,8 @@ class HostBudget:
 class Suggestion:
     """A value that was tried by planning again: `value` gives `verdict` on the finding, `beyond` a worse one.
 
-    `beyond` is the next step, None where the setting has no next one. `setting` is empty if nothing helps.
+    Findings that say the same in other words count as one. `beyond` is the next step, None where the setting has none.
+    `setting` is empty if nothing helps.
     """
 
     finding: str

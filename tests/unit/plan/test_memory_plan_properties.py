@@ -22,8 +22,9 @@ from ansible_collections.headroom.serving.plugins.module_utils.memory_plan impor
     plan,
     plan_node,
 )
+from ansible_collections.headroom.serving.plugins.module_utils.model_shape import LayerGroup
 from ansible_collections.headroom.serving.plugins.module_utils.sizing_flags import SIZING
-from plan_samples import GIB, HYBRID, NEW, OLD, WINDOWED, dense, gpu, inputs, latent, node
+from plan_samples import GIB, HYBRID, NEW, OLD, WINDOWED, dense, gpu, inputs, latent, node, shape
 
 BUDGET = "hicache.node_budget"
 RANK = {"ok": 0, "warn": 1, "refuse": 2}
@@ -177,20 +178,116 @@ def test_a_truth_within_the_bands_is_within_the_interval(item: PlanInput, pre: f
         assert found.tokens.low <= truth.tokens.best <= found.tokens.high
 
 
-@given(situations(tier=True))
-def test_every_suggestion_passes_and_its_next_step_does_not(item: PlanInput) -> None:
+FAMILIES = (
+    (BUDGET, "hicache.race", "hicache.single_registration"),
+    ("gpu.no_room_for_kv", "gpu.window_pool_too_small", "gpu.state_cache_too_small"),
+)
+HYBRIDS = [
+    HYBRID,
+    shape(
+        LayerGroup("mha", 12, kv_heads=2, head_dim=256, v_head_dim=256),
+        LayerGroup("linear", 36, kv_heads=32, head_dim=128, v_head_dim=128, state_bytes=20_000_000),
+        architecture="Qwen3NextForCausalLM",
+        weights_gib=40,
+    ),
+    shape(
+        LayerGroup("mha", 4, kv_heads=8, head_dim=128, v_head_dim=128),
+        LayerGroup("swa", 44, kv_heads=8, head_dim=128, v_head_dim=128, window_tokens=4_096),
+        architecture="GptOssForCausalLM",
+        weights_gib=20,
+    ),
+    WINDOWED,
+    dense(),
+    dense(layers=64, kv_heads=8, weights_gib=61),
+    dense(layers=2, kv_heads=2, weights_gib=0.01, hidden_size=64, context_tokens=2_048),
+    latent(layers=27, weights_gib=29, hidden_size=2048),
+    latent(weights_gib=550),
+]
+WIDE = {
+    "mem-fraction-static": st.one_of(
+        st.integers(300, 995).map(lambda part: part / 1000), st.sampled_from([0.05, 0.4567, 0.8888, 0.97, 0.99])
+    ),
+    "max-running-requests": st.integers(1, 4096),
+    "max-total-tokens": st.one_of(st.integers(1, 500), st.integers(1, 2_000_000)),
+    "cuda-graph-bs": st.lists(st.integers(1, 700), min_size=1, max_size=4),
+    "cuda-graph-max-bs": st.integers(1, 700),
+    "chunked-prefill-size": st.one_of(st.sampled_from([-1, 2048, 8192]), st.integers(1, 70_000)),
+    "page-size": st.sampled_from([1, 16, 64]),
+    "kv-cache-dtype": st.sampled_from(["auto", "fp8_e4m3"]),
+    "swa-full-tokens-ratio": st.sampled_from([0.01, 0.1, 0.8, 1.0]),
+    "mamba-full-memory-ratio": st.sampled_from([0.01, 0.2, 0.9, 4.0]),
+    "max-mamba-cache-size": st.integers(1, 200),
+    "disable-radix-cache": st.just(True),
+    "disable-overlap-schedule": st.just(True),
+    "enable-dp-attention": st.just(True),
+    "weight-loader-disable-mmap": st.just(True),
+    "hicache-size": SIZES,
+    "hicache-ratio": st.integers(1, 900).map(lambda part: part / 100),
+}
+
+
+@st.composite
+def wide_situations(draw: st.DrawFn) -> PlanInput:
+    """Return what people really write: lists of graphs, odd chunks, limits, hybrids, tiers by ratio, processors."""
+    tp = draw(st.sampled_from([1, 2, 8]))
+    version = draw(st.sampled_from([OLD, NEW]))
+    names = draw(st.sets(st.sampled_from(sorted(WIDE)), min_size=1, max_size=6))
+    args: dict[str, Any] = {"tp-size": tp, **{name: draw(WIDE[name]) for name in sorted(names)}}
+    if version == NEW:
+        for old in ("cuda-graph-bs", "cuda-graph-max-bs"):
+            if old in args:
+                args[f"{old}-decode"] = args.pop(old)
+    if args.get("enable-dp-attention"):
+        args["dp-size"] = tp
+    if draw(st.booleans()):
+        args["enable-hierarchical-cache"] = True
+    cpu = draw(st.integers(0, 5)) == 0
+    if cpu:
+        args.update({"device": "cpu", "tp-size": 1})
+    available = draw(st.sampled_from([12, 25, 60, 120, 250, 500, 1_000, 2_000])) * draw(st.floats(1, 2)) * 1e9
+    gpus = () if cpu else tuple(range(tp))
+    where = node(*[gpu(index, draw(TOTALS_MIB)) for index in range(1)] * tp, available=available)
+    where = replace(where, gpus=tuple(replace(one, index=index) for index, one in enumerate(where.gpus)))
+    return inputs(args, draw(st.sampled_from(HYBRIDS)), where, version, gpus=gpus)
+
+
+def refused(found: Plan) -> set[str]:
+    return {item.id for item in found.findings if item.verdict == "refuse"}
+
+
+def assert_suggestions_hold(item: PlanInput) -> None:
     found = plan(item)
     for one in found.suggestions:
-        if not one.setting or one.setting == "weight-loader-disable-mmap":
+        if not one.setting:
             continue
-        clear = dict.fromkeys(("cuda-graph-bs", "cuda-graph-bs-decode"), None) if "graph" in one.setting else {}
+        family = next((ids for ids in FAMILIES if one.finding in ids), (one.finding,))
+        clear = dict.fromkeys(("cuda-graph-bs", "cuda-graph-bs-decode", "cuda-graph-max-bs"))
+        clear = clear if "graph" in one.setting else {}
         at = plan(with_args(item, **{**clear, one.setting: one.value}))
+        assert one.verdict != "refuse"
+        assert max(RANK[at.verdict_of(kind)] for kind in family) <= RANK[one.verdict], one
+        assert refused(at) <= refused(found) - {one.finding}, one
+        if one.beyond is None:
+            assert one.setting in ("mem-fraction-static", "swa-full-tokens-ratio"), one
+            continue
         beyond = plan(with_args(item, **{**clear, one.setting: one.beyond}))
-        kinds = {one.finding}
-        if one.setting == "hicache-size" and one.finding != "hicache.host_smaller_than_device":
-            kinds = {BUDGET, "hicache.race", "hicache.single_registration"}
-        assert max(RANK[at.verdict_of(kind)] for kind in kinds) <= RANK[one.verdict], one
-        assert max(RANK[beyond.verdict_of(kind)] for kind in kinds) > RANK[one.verdict], one
+        assert max(RANK[beyond.verdict_of(kind)] for kind in family) > RANK[one.verdict], one
+    curable = {"host.memory", "gpu.slack", "hicache.host_smaller_than_device", *FAMILIES[0], *FAMILIES[1]}
+    told = {one.finding for one in found.suggestions}
+    for kind in refused(found) & curable:
+        # One of a family speaks for all of it.
+        assert told & set(next((ids for ids in FAMILIES if kind in ids), (kind,))), kind
+
+
+@given(situations(tier=True))
+def test_every_suggestion_passes_and_its_next_step_does_not(item: PlanInput) -> None:
+    assert_suggestions_hold(item)
+
+
+@settings(max_examples=600)
+@given(wide_situations())
+def test_every_suggestion_holds_where_verdicts_go_up_and_down(item: PlanInput) -> None:
+    assert_suggestions_hold(item)
 
 
 @given(situations(tier=True))

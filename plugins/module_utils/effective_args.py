@@ -17,6 +17,7 @@ from ansible_collections.headroom.serving.plugins.module_utils.model_shape impor
 from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
 
 Origin = Literal["given", "default", "rule"]
+_MOST_RANKS = 100_000
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,23 @@ class EffectiveArgs(Mapping[str, Effective]):
         return max(1, self.ranks // self.integer("nnodes", 1))
 
     @property
+    def gpu_places(self) -> tuple[int, ...]:
+        """Places of the GPUs of one node's ranks among those that the instance sees, in the order of the ranks.
+
+        Mirrors A entrypoints/engine.py:608-618 and managers/data_parallel_controller.py:296, :535-540, B the same: the
+        step counts within tensor parallelism and between copies, not between stages of a pipeline.
+        """
+        first, step = self.integer("base-gpu-id"), self.integer("gpu-id-step", 1)
+        tp, pp, nodes = self.integer("tp-size", 1), self.integer("pp-size", 1), self.integer("nnodes", 1)
+        stages, within = max(pp // nodes, 1), tp // max(nodes // pp, 1)
+        return tuple(
+            first + copy * tp * pp * step + stage * within + rank * step
+            for copy in range(self.replicas)
+            for stage in range(stages)
+            for rank in range(within)
+        )
+
+    @property
     def on_cpu(self) -> bool:
         """Whether the server computes on the processor."""
         return self.text("device") == "cpu"
@@ -145,6 +163,7 @@ def resolve(
             f"Set it to {shape.layers} at most.",
         )
     found = EffectiveArgs(engine_version, entries, dict(args), env)
+    _ranks(found)
     _kv_dtype(found, entries, shape, [gpu for gpu in hardware.gpus if not gpus or gpu.index in gpus])
     for rule in (_device, _context, _attention, _pages, _ratios, _hicache_layout, _graphs_and_chunk, _fraction):
         rule(found, entries, shape, hardware)
@@ -158,6 +177,31 @@ def changed(
     args = {name: value for name, value in found.given.items() if name not in changes}
     args.update({name: value for name, value in changes.items() if value is not None})
     return resolve(args, found.engine_version, shape, hardware, gpus, found.env)
+
+
+def _ranks(found: EffectiveArgs) -> None:
+    """Refuse what can't be spread over nodes (A server_args.py:6632, B validation_hook.py:179) and GPUs."""
+    tp, pp, nodes = (found.integer(name, 1) for name in ("tp-size", "pp-size", "nnodes"))
+    if found.ranks > _MOST_RANKS:
+        raise refusal(
+            "settings.invalid",
+            f"args.tp-size is {tp}: with pp-size and dp-size that makes {found.ranks:,} ranks, and each takes a GPU.",
+            "Set it to the number of GPUs at most.",
+        )
+    if tp * pp % nodes:
+        raise refusal(
+            "settings.invalid",
+            f"args.nnodes is {nodes}: tp-size x pp-size is {tp * pp}, which {nodes} nodes can't share evenly.",
+            f"Set tp-size x pp-size to a multiple of {nodes}.",
+        )
+    places = found.gpu_places
+    if len(set(places)) < len(places):
+        raise refusal(
+            "settings.invalid",
+            f"args.gpu-id-step is {found.integer('gpu-id-step')}: with pp-size {pp} and tp-size {tp} SGLang puts two "
+            "ranks on one GPU, as the step does not count between stages.",
+            "Leave it out, and name the GPUs by the instance's 'gpus'.",
+        )
 
 
 def _device(found: EffectiveArgs, entries: dict[str, Effective], _shape: ModelShape, hardware: Hardware) -> None:

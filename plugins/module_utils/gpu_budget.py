@@ -47,13 +47,16 @@ _MULTIMODAL_TRANSPORT_MIB = 1024  # B :212, SGLANG_MM_FEATURE_CACHE_MB
 
 
 def chosen(hardware: Hardware, gpus: tuple[int, ...]) -> list[Gpu]:
-    """Return the instance's GPUs, all of the node's if it names none, in the order of their indexes."""
-    return sorted((gpu for gpu in hardware.gpus if not gpus or gpu.index in gpus), key=lambda gpu: gpu.index)
+    """Return the instance's GPUs in the order in which it sees them: its own, or by index if it names none."""
+    if not gpus:
+        return sorted(hardware.gpus, key=lambda gpu: gpu.index)
+    return sorted((gpu for gpu in hardware.gpus if gpu.index in gpus), key=lambda gpu: gpus.index(gpu.index))
 
 
 def used_gpus(inputs: PlanInput) -> list[Gpu]:
-    """Return the GPUs on which ranks will be: the first ones of those the instance has."""
-    return chosen(inputs.hardware, inputs.gpus)[: inputs.args.ranks_on_node]
+    """Return the GPUs on which ranks will be: the first ones that the instance has, or as base-gpu-id and step say."""
+    gpus = chosen(inputs.hardware, inputs.gpus)
+    return [gpus[place] for place in inputs.args.gpu_places if place < len(gpus)]
 
 
 def free_bytes(inputs: PlanInput, gpu: Gpu) -> int:

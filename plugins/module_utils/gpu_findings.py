@@ -48,13 +48,17 @@ def _there(inputs: PlanInput) -> list[Finding]:
             )
         ]
     missing = [index for index in inputs.gpus if index not in {gpu.index for gpu in gpus}]
-    if len(gpus) < ranks or missing:
+    needed = max(inputs.args.gpu_places) + 1
+    if len(gpus) < needed or missing:
         named = f"; GPUs {missing} do not exist" if missing else ""
+        first, step = inputs.args.integer("base-gpu-id"), inputs.args.integer("gpu-id-step", 1)
+        spread = f" from base-gpu-id {first} on with gpu-id-step {step}" if needed > ranks else ""
+        lower = ", lower base-gpu-id or gpu-id-step" if needed > ranks else ""
         return [
             finding(
                 "gpu.too_few",
-                f"{inputs.name}: {ranks} ranks on this node need {ranks} GPUs, {len(gpus)} are there{named}",
-                f"Set tp-size x pp-size to {len(gpus)} a node, or name more GPUs.",
+                f"{inputs.name}: {ranks} ranks on this node{spread} need {needed} GPUs, {len(gpus)} are there{named}",
+                f"Set tp-size x pp-size to {len(gpus)} a node{lower}, or name more GPUs.",
             )
         ]
     models = sorted({(gpu.name, gpu.total_bytes // GIB) for gpu in gpu_budget.used_gpus(inputs)})

@@ -45,6 +45,7 @@ SIZING = (
     "enable-lora",
     "enable-torch-compile",
     "ep-size",
+    "gpu-id-step",
     "hicache-host-memory-fraction",
     "hicache-io-backend",
     "hicache-mem-layout",
@@ -84,6 +85,7 @@ _SWITCHES_OFF = {
 _AT_LEAST = {
     "attn-cp-size": 1,
     "attn-dp-size": 1,
+    "base-gpu-id": 0,
     "context-length": 1,
     "cpu-offload-gb": 0,
     "cuda-graph-max-bs-decode": 1,
@@ -91,6 +93,7 @@ _AT_LEAST = {
     "dcp-size": 1,
     "dp-size": 1,
     "ep-size": 1,
+    "gpu-id-step": 1,
     "hicache-size": 0,
     "max-mamba-cache-size": 1,
     "max-prefill-tokens": 1,

@@ -1,0 +1,78 @@
+# Copyright (c) 2026 headroom.serving contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Flags that change where a server's memory lies, how much it is, or what SGLang makes of other flags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
+from plan_samples import NEW, OLD, dense, gpu, inputs, node, planned, process
+
+H200 = [gpu(index, 143_771, name="H200", compute_capability=(9, 0)) for index in range(8)]
+WHERE = node(*H200, available=1.5e12)
+
+
+@pytest.mark.parametrize(
+    ("args", "gpus", "used"),
+    [
+        ({"tp-size": 4}, (), (0, 1, 2, 3)),
+        ({"tp-size": 4, "base-gpu-id": 4}, (), (4, 5, 6, 7)),
+        ({"tp-size": 2, "base-gpu-id": 1}, (4, 5, 6), (5, 6)),
+        ({"tp-size": 2}, (6, 2, 4), (6, 2)),
+        ({"tp-size": 3, "gpu-id-step": 2, "base-gpu-id": 1}, (), (1, 3, 5)),
+        ({"tp-size": 2, "pp-size": 2}, (), (0, 1, 2, 3)),
+        ({"tp-size": 2, "dp-size": 2, "gpu-id-step": 2}, (), (0, 2, 4, 6)),
+        ({"tp-size": 4, "dp-size": 4, "enable-dp-attention": True}, (), (0, 1, 2, 3)),
+        ({"tp-size": 8, "pp-size": 2, "nnodes": 2}, (), (0, 1, 2, 3, 4, 5, 6, 7)),
+        ({"tp-size": 8, "nnodes": 2, "base-gpu-id": 2}, (), (2, 3, 4, 5)),
+    ],
+)
+def test_gpus_that_ranks_take(args: dict[str, Any], gpus: tuple[int, ...], used: tuple[int, ...]) -> None:
+    for version in (OLD, NEW):
+        assert planned({"mem-fraction-static": 0.8, **args}, dense(), WHERE, version=version, gpus=gpus).gpus == used
+
+
+def test_gpus_from_a_base_on_that_are_full() -> None:
+    full = [
+        gpu(index, 143_771, used_mib=120_000 * (index > 3), processes=(process(9, 119_000),) * (index > 3))
+        for index in range(8)
+    ]
+    assert planned({"tp-size": 4, "mem-fraction-static": 0.8}, dense(), node(*full)).verdict == "ok"
+    there = planned({"tp-size": 4, "mem-fraction-static": 0.8, "base-gpu-id": 4}, dense(), node(*full))
+    assert there.verdict_of("gpu.slack") == "refuse" and there.verdict_of("gpu.foreign_memory") == "warn"
+    assert there.gpu.pre_bytes.best < 30 * 2**30
+    half = planned({"tp-size": 4, "mem-fraction-static": 0.8, "base-gpu-id": 2}, dense(), node(*full))
+    assert half.verdict_of("gpu.unbalanced") == "refuse"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"tp-size": 4, "base-gpu-id": 5},
+        {"tp-size": 5, "gpu-id-step": 2},
+        {"tp-size": 2, "dp-size": 4, "base-gpu-id": 1},
+    ],
+)
+def test_gpus_beyond_the_last_one(args: dict[str, Any]) -> None:
+    plan = planned({"mem-fraction-static": 0.8, **args}, dense(), WHERE)
+    (said,) = [item for item in plan.findings if item.id == "gpu.too_few"]
+    assert said.verdict == "refuse" and "base-gpu-id" in said.message
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        ({"tp-size": 12, "nnodes": 8}, "nnodes"),
+        ({"tp-size": 2, "pp-size": 2, "gpu-id-step": 2}, "gpu-id-step"),
+        ({"tp-size": 10**9}, "tp-size"),
+        ({"base-gpu-id": -1}, "base-gpu-id"),
+        ({"gpu-id-step": 0}, "gpu-id-step"),
+    ],
+)
+def test_ranks_that_can_not_be_placed(args: dict[str, Any], word: str) -> None:
+    with pytest.raises(HeadroomError, match=f"args.{word} is"):
+        inputs(args, dense(), WHERE)

@@ -165,7 +165,17 @@ def resolve(
     found = EffectiveArgs(engine_version, entries, dict(args), env)
     _ranks(found)
     _kv_dtype(found, entries, shape, [gpu for gpu in hardware.gpus if not gpus or gpu.index in gpus])
-    for rule in (_device, _context, _attention, _pages, _ratios, _hicache_layout, _graphs_and_chunk, _fraction):
+    for rule in (
+        _device,
+        _context,
+        _attention,
+        _pages,
+        _ratios,
+        _all_to_all,
+        _hicache_layout,
+        _graphs_and_chunk,
+        _fraction,
+    ):
         rule(found, entries, shape, hardware)
     return found
 
@@ -258,6 +268,19 @@ def _ratios(found: EffectiveArgs, entries: dict[str, Effective], _shape: ModelSh
             entries[name] = Effective(value, "rule", "arg_groups/fields/schedule.py:160")
     if "moe-a2a-backend" in entries and found.text("moe-a2a-backend") == "":
         entries["moe-a2a-backend"] = Effective("none", "rule", "server_args.py")
+
+
+def _all_to_all(found: EffectiveArgs, entries: dict[str, Effective], _shape: ModelShape, _hw: Hardware) -> None:
+    ranks, backend = found.integer("tp-size", 1), found.text("moe-a2a-backend")
+    # A server_args.py:5256-5270, B arg_groups/overrides.py:1596
+    filled = found.flag("enable-deepep-waterfill") or found.flag("enable-waterfill")
+    if filled and backend not in ("deepep", *(("megamoe",) if found.release == NEW else ())):
+        entries["moe-a2a-backend"] = Effective("deepep", "rule", "server_args.py:5256 (enable-deepep-waterfill)")
+    if found.release != NEW and _is_on(found, "SGLANG_OPT_USE_DEEPGEMM_MEGA_MOE"):
+        entries["moe-a2a-backend"] = Effective("megamoe", "rule", "server_args.py:5264 (the environment)")
+    if found.text("moe-a2a-backend") in mirrored_rules.SPANNING_ALL_TO_ALL and found.integer("ep-size", 1) != ranks:
+        source = "arg_groups/overrides.py:1611" if found.release == NEW else "server_args.py:5273"
+        entries["ep-size"] = Effective(ranks, "rule", f"{source} (moe-a2a-backend)")
 
 
 def _hicache_layout(found: EffectiveArgs, entries: dict[str, Effective], _shape: ModelShape, _hw: Hardware) -> None:
@@ -375,6 +398,16 @@ def is_mla(shape: ModelShape) -> bool:
 def uses_vision(found: EffectiveArgs, shape: ModelShape) -> bool:
     """Tell whether the server will load and run a vision tower."""
     return shape.is_multimodal and not found.flag("language-model-only") and not found.flag("language-only")
+
+
+def uses_all_to_all(found: EffectiveArgs) -> bool:
+    """Tell whether ranks may hold shared experts whole: A models/deepseek_v2.py:693, B :874; some models never do."""
+    return _is_on(found, "SGLANG_SHARED_EXPERT_TP1") or found.text("moe-a2a-backend") not in ("", "none")
+
+
+def _is_on(found: EffectiveArgs, name: str) -> bool:
+    """Tell whether a switch of the environment is on (environ.py, EnvBool)."""
+    return str(found.env.get(name, "")).lower() in ("true", "1", "yes", "y")
 
 
 def uses_draft(found: EffectiveArgs) -> bool:

@@ -212,7 +212,8 @@ def _draft_estimate(inputs: PlanInput) -> tuple[float, int]:
     tp, ep = args.integer("tp-size", 1), args.integer("ep-size", 1)
     own = 0 if args.text("speculative-draft-model-path") else inputs.shape.draft_layers
     if own:
-        return draft_bytes_per_rank(inputs.shape, tp, ep, args.attention_dp) / GIB, own
+        whole = effective_args.uses_all_to_all(args)
+        return draft_bytes_per_rank(inputs.shape, tp, ep, args.attention_dp, whole) / GIB, own
     # Neither read nor in the model's own files: a layer of the model stands in for it.
     return _weight_bytes(inputs, inputs.shape, False) / max(1, inputs.shape.layers) / GIB, 1
 
@@ -225,7 +226,9 @@ def _weight_bytes(inputs: PlanInput, shape: ModelShape, without_vision: bool) ->
         args.integer("pp-size", 1),
         args.integer("ep-size", 1),
         args.attention_dp,
+        vision_dp=args.flag("mm-enable-dp-encoder"),
         without_vision=without_vision,
+        all_to_all=effective_args.uses_all_to_all(args),
     )
 
 

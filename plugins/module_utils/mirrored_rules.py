@@ -42,6 +42,13 @@ _MULTIMODAL_PREFILL_GRAPH_NEW = _MULTIMODAL_PREFILL_GRAPH_OLD | {
     "Qwen3_5MoeForConditionalGeneration",
     "Qwen4ExpForConditionalGeneration",
 }
+# Ways to reach experts that spread them over all ranks (A server_args.py:5273-5360, B arg_groups/overrides.py:1578).
+SPANNING_ALL_TO_ALL = frozenset(
+    {
+        *("megamoe", "deepep", "deepep_v2", "mooncake", "nixl", "ascend_fuseep", "flashinfer", "flashinfer_megamoe"),
+        *("mori", "pplx"),
+    }
+)
 # Models with attention sinks, which FlashInfer lacks (A configs/model_config.py:648).
 _ATTENTION_SINKS = {"GptOssForCausalLM"}
 # A server_args.py:4524-4705, B arg_groups: back ends that fix the size of a page, by the pages they bear.

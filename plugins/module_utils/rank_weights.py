@@ -66,9 +66,11 @@ def weight_bytes_per_rank(
     return held + _rest_bytes(shape, split) // pp
 
 
-def draft_bytes_per_rank(shape: ModelShape, tp: int, ep: int = 1, attention_dp: int = 1) -> int:
+def draft_bytes_per_rank(
+    shape: ModelShape, tp: int, ep: int = 1, attention_dp: int = 1, all_to_all: bool = False
+) -> int:
     """Return the bytes that a draft worker adds on each rank for the draft layers in the model's own files (MTP)."""
-    split = Split(tp, 1, ep, attention_dp)
+    split = Split(tp, 1, ep, attention_dp, all_to_all=all_to_all)
     return sum(_on_rank(shape, part, split, 0) for part in shape.parts if part.draft)
 
 

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
-from plan_samples import NEW, OLD, dense, gpu, inputs, node, planned, process
+from ansible_collections.headroom.serving.plugins.module_utils.model_shape import ModelShape, WeightPart
+from plan_samples import GIB, NEW, OLD, dense, gpu, inputs, node, planned, process
 
 H200 = [gpu(index, 143_771, name="H200", compute_capability=(9, 0)) for index in range(8)]
 WHERE = node(*H200, available=1.5e12)
@@ -44,7 +46,7 @@ def test_gpus_from_a_base_on_that_are_full() -> None:
     assert planned({"tp-size": 4, "mem-fraction-static": 0.8}, dense(), node(*full)).verdict == "ok"
     there = planned({"tp-size": 4, "mem-fraction-static": 0.8, "base-gpu-id": 4}, dense(), node(*full))
     assert there.verdict_of("gpu.slack") == "refuse" and there.verdict_of("gpu.foreign_memory") == "warn"
-    assert there.gpu.pre_bytes.best < 30 * 2**30
+    assert there.gpu.pre_bytes.best < 30 * GIB
     half = planned({"tp-size": 4, "mem-fraction-static": 0.8, "base-gpu-id": 2}, dense(), node(*full))
     assert half.verdict_of("gpu.unbalanced") == "refuse"
 
@@ -76,3 +78,68 @@ def test_gpus_beyond_the_last_one(args: dict[str, Any]) -> None:
 def test_ranks_that_can_not_be_placed(args: dict[str, Any], word: str) -> None:
     with pytest.raises(HeadroomError, match=f"args.{word} is"):
         inputs(args, dense(), WHERE)
+
+
+def parted(**gib: float) -> ModelShape:
+    """Return a model of 32 layers whose parts have so many GiB each in all."""
+    parts = tuple(
+        WeightPart(kind, -1, 1, int(size * GIB))
+        if kind in ("embedding", "head", "replicated", "vision_sharded", "vision_replicated")
+        else WeightPart(kind, 0, 32, int(size * GIB / 32))
+        for kind, size in gib.items()
+    )
+    total = sum(part.bytes for part in parts)
+    return dense(parts=parts, sharded_bytes=total, total_bytes=total, experts=64, vocab_size=151_552, kv_heads=8)
+
+
+@pytest.mark.parametrize(
+    ("backend", "version", "ep", "gib"),
+    [
+        ("", OLD, 1, 16 + 2),
+        ("none", NEW, 1, 16 + 2),
+        ("deepep", OLD, 4, 16 + 8),
+        ("mooncake", OLD, 4, 16 + 8),
+        ("flashinfer", NEW, 4, 16 + 8),
+        ("deepep_v2", NEW, 4, 16 + 8),
+        ("customized", OLD, 1, 16 + 8),
+    ],
+)
+def test_experts_reached_by_all_to_all(backend: str, version: str, ep: int, gib: float) -> None:
+    args = {"tp-size": 4, "mem-fraction-static": 0.8, **({"moe-a2a-backend": backend} if backend else {})}
+    plan = planned(args, parted(expert=64, shared_expert=8), WHERE, version=version)
+    assert plan.gpu.weights_bytes.best == pytest.approx(gib * GIB)
+    assert inputs(args, dense(), WHERE, version).args.value("ep-size") == ep
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "version", "backend"),
+    [
+        ({"enable-deepep-waterfill": True}, {}, OLD, "deepep"),
+        ({"enable-waterfill": True}, {}, NEW, "deepep"),
+        ({"enable-waterfill": True, "moe-a2a-backend": "megamoe"}, {}, NEW, "megamoe"),
+        ({"moe-a2a-backend": "deepep"}, {"SGLANG_OPT_USE_DEEPGEMM_MEGA_MOE": "1"}, OLD, "megamoe"),
+        ({}, {"SGLANG_OPT_USE_DEEPGEMM_MEGA_MOE": "1"}, NEW, "none"),
+    ],
+)
+def test_all_to_all_that_other_settings_turn_on(
+    args: dict[str, Any], env: dict[str, str], version: str, backend: str
+) -> None:
+    found = inputs({"tp-size": 4, **args}, dense(), WHERE, version, env=env).args
+    assert found.text("moe-a2a-backend") == backend
+    assert found.integer("ep-size") == (1 if backend == "none" else 4)
+
+
+@pytest.mark.parametrize(("args", "gib"), [({}, 2 + 1), ({"mm-enable-dp-encoder": True}, 2 + 4)])
+def test_vision_tower_that_each_rank_holds(args: dict[str, Any], gib: float) -> None:
+    model = replace(parted(mlp=8, vision_sharded=4), is_multimodal=True)
+    plan = planned({"tp-size": 4, "mem-fraction-static": 0.8, **args}, model, WHERE)
+    assert plan.gpu.weights_bytes.best == pytest.approx(gib * GIB)
+
+
+def test_draft_layers_reached_by_all_to_all() -> None:
+    draft = WeightPart("shared_expert", -1, 1, 4 * GIB, draft=True)
+    model = replace(parted(mlp=8), draft_layers=1, draft_bytes=4 * GIB)
+    model = replace(model, parts=(*model.parts, draft))
+    args = {"tp-size": 4, "mem-fraction-static": 0.8, "speculative-algorithm": "EAGLE"}
+    assert planned(args, model, WHERE).gpu.draft_weight_bytes == GIB
+    assert planned({**args, "moe-a2a-backend": "deepep"}, model, WHERE).gpu.draft_weight_bytes == 4 * GIB

@@ -165,17 +165,8 @@ def resolve(
     found = EffectiveArgs(engine_version, entries, dict(args), env)
     _ranks(found)
     _kv_dtype(found, entries, shape, [gpu for gpu in hardware.gpus if not gpus or gpu.index in gpus])
-    for rule in (
-        _device,
-        _context,
-        _attention,
-        _pages,
-        _ratios,
-        _all_to_all,
-        _hicache_layout,
-        _graphs_and_chunk,
-        _fraction,
-    ):
+    rules = (_device, _context, _attention, _pages, _ratios, _all_to_all, _hicache_layout, _graphs_and_chunk, _fraction)
+    for rule in rules:
         rule(found, entries, shape, hardware)
     return found
 
@@ -334,7 +325,8 @@ def _graphs_and_chunk(
 
 def _prefill_graph_is_off(found: EffectiveArgs, shape: ModelShape) -> bool:
     """Mirror A server_args.py:2997-3057 and B arg_groups/cuda_graph_hook.py:145-239 as far as sizes depend on it."""
-    if not mirrored_rules.prefill_graph_by_default(found.release, shape.architecture, shape.is_multimodal):
+    multimodal = shape.is_multimodal and not _is_text_only(found, shape)
+    if not mirrored_rules.prefill_graph_by_default(found.release, shape.architecture, multimodal):
         return True
     a2a = found.text("moe-a2a-backend") or "none"
     if found.integer("pp-size", 1) > 1 or found.integer("attn-cp-size", 1) > 1:
@@ -397,7 +389,24 @@ def is_mla(shape: ModelShape) -> bool:
 
 def uses_vision(found: EffectiveArgs, shape: ModelShape) -> bool:
     """Tell whether the server will load and run a vision tower."""
-    return shape.is_multimodal and not found.flag("language-model-only") and not found.flag("language-only")
+    return shape.is_multimodal and not _has_no_tower(found) and not _is_text_only(found, shape)
+
+
+def leaves_vision_out(found: EffectiveArgs, shape: ModelShape) -> bool:
+    """Tell whether the server does not load the vision tower of a model; some load it without using it."""
+    text_only = _is_text_only(found, shape) and shape.architecture in mirrored_rules.TEXT_ONLY_WITHOUT_TOWER
+    return shape.is_multimodal and (_has_no_tower(found) or text_only)
+
+
+def _has_no_tower(found: EffectiveArgs) -> bool:
+    return found.flag("language-model-only") or found.flag("language-only")
+
+
+def _is_text_only(found: EffectiveArgs, shape: ModelShape) -> bool:
+    # A configs/model_config.py:292, B :691
+    if found.flag("enable-multimodal") or found.text("model-impl").lower() == "transformers":
+        return False
+    return shape.architecture in mirrored_rules.text_only_by_default(found.release)
 
 
 def uses_all_to_all(found: EffectiveArgs) -> bool:

@@ -192,7 +192,7 @@ def _weights_gib(inputs: PlanInput, beside_gib: float) -> tuple[Interval, Source
         low = max(0.0, measured - WEIGHTS_MEASURED_GIB)
         return Interval(low, measured, measured + WEIGHTS_MEASURED_GIB), "measured"
     args, shape = inputs.args, inputs.shape
-    gib = _weight_bytes(inputs, shape, shape.is_multimodal and not effective_args.uses_vision(args, shape)) / GIB
+    gib = _weight_bytes(inputs, shape, effective_args.leaves_vision_out(args, shape)) / GIB
     return Interval(gib * (1 - WEIGHTS_BAND), gib, gib * (1 + WEIGHTS_BAND)), "estimated"
 
 

@@ -42,6 +42,13 @@ _MULTIMODAL_PREFILL_GRAPH_NEW = _MULTIMODAL_PREFILL_GRAPH_OLD | {
     "Qwen3_5MoeForConditionalGeneration",
     "Qwen4ExpForConditionalGeneration",
 }
+# A configs/model_config.py:293; B :692 has one more
+_TEXT_ONLY_OLD = frozenset(
+    {"Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration", "Step3VLForConditionalGeneration"}
+)
+_TEXT_ONLY_NEW = _TEXT_ONLY_OLD | {"InklingForConditionalGeneration"}
+# A models/mllama4.py:447, B :468 and models/inkling.py:997; Gemma 3 and Step 3 load a tower that they don't use.
+TEXT_ONLY_WITHOUT_TOWER = frozenset({"Llama4ForConditionalGeneration", "InklingForConditionalGeneration"})
 # Ways to reach experts that spread them over all ranks (A server_args.py:5273-5360, B arg_groups/overrides.py:1578).
 SPANNING_ALL_TO_ALL = frozenset(
     {
@@ -128,6 +135,11 @@ def prefill_graph_by_default(release: str, architecture: str, multimodal: bool) 
         return False
     allowed = _MULTIMODAL_PREFILL_GRAPH_NEW if release == NEW else _MULTIMODAL_PREFILL_GRAPH_OLD
     return not multimodal or architecture in allowed
+
+
+def text_only_by_default(release: str) -> frozenset[str]:
+    """Return the architectures that take no images unless `--enable-multimodal` is given."""
+    return _TEXT_ONLY_NEW if release == NEW else _TEXT_ONLY_OLD
 
 
 def page_tokens(given: int | None, backends: tuple[str, ...], indexed: bool) -> tuple[int, str]:

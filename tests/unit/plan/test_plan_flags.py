@@ -143,3 +143,32 @@ def test_draft_layers_reached_by_all_to_all() -> None:
     args = {"tp-size": 4, "mem-fraction-static": 0.8, "speculative-algorithm": "EAGLE"}
     assert planned(args, model, WHERE).gpu.draft_weight_bytes == GIB
     assert planned({**args, "moe-a2a-backend": "deepep"}, model, WHERE).gpu.draft_weight_bytes == 4 * GIB
+
+
+@pytest.mark.parametrize(
+    ("architecture", "version", "args", "images", "gib"),
+    [
+        ("Gemma3ForConditionalGeneration", OLD, {}, False, 12),
+        ("Gemma3ForConditionalGeneration", NEW, {}, False, 12),
+        ("Gemma3ForConditionalGeneration", OLD, {"enable-multimodal": True}, True, 12),
+        ("Gemma3ForConditionalGeneration", OLD, {"model-impl": "transformers"}, True, 12),
+        ("Llama4ForConditionalGeneration", OLD, {}, False, 8),
+        ("Llama4ForConditionalGeneration", NEW, {"enable-multimodal": True}, True, 12),
+        ("Step3VLForConditionalGeneration", OLD, {}, False, 12),
+        ("InklingForConditionalGeneration", OLD, {}, True, 12),
+        ("InklingForConditionalGeneration", NEW, {}, False, 8),
+        ("Qwen2_5_VLForConditionalGeneration", NEW, {}, True, 12),
+        ("Qwen2_5_VLForConditionalGeneration", NEW, {"language-only": True}, False, 8),
+    ],
+)
+def test_models_that_take_no_images_unless_told(
+    architecture: str, version: str, args: dict[str, Any], images: bool, gib: float
+) -> None:
+    model = replace(parted(mlp=8, vision_sharded=4), is_multimodal=True, architecture=architecture, vision_layers=24)
+    plan = planned({"mem-fraction-static": 0.8, **args}, model, WHERE, version=version)
+    assert (plan.gpu.vision_bytes > 0, plan.gpu.multimodal_bytes > 0) == (images, images and version == NEW)
+    assert plan.gpu.weights_bytes.best == pytest.approx(gib * GIB)
+    computed = inputs(args, model, WHERE, version).args.number("mem-fraction-static")
+    plain = inputs(args, replace(model, is_multimodal=False, architecture="Qwen3"), WHERE, version).args
+    # Without its factor for images; what the graphs of a prefill change is less than the floor of the reserve.
+    assert (computed < plain.number("mem-fraction-static")) == images

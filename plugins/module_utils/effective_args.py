@@ -347,7 +347,8 @@ def _prefill_graph_is_off(found: EffectiveArgs, shape: ModelShape) -> bool:
 def _fraction(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelShape, hardware: Hardware) -> None:
     if found.value("mem-fraction-static") is not None:
         return
-    vision = (shape.vision_layers, shape.vision_hidden_size) if uses_vision(found, shape) else None
+    has_tower = shape.vision_layers > 0 and uses_vision(found, shape)
+    vision = (shape.vision_layers, shape.vision_hidden_size) if has_tower else None
     fraction, source = mirrored_rules.default_fraction(
         found.release, gpu_mib(found, hardware), reserved_mib(found, shape, hardware), vision
     )

@@ -201,7 +201,6 @@ def reserved_mib(
 
 def vision_factor(layers: int, hidden_size: int) -> float:
     """Return the factor on the default fraction of a model with a vision tower (A server_args.py:6997, B :417)."""
-    layers, hidden_size = layers or 24, hidden_size or 1024
     complexity = layers * hidden_size**2 / (24 * 1024**2)
     return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (complexity - 1.0)))
 

@@ -232,10 +232,8 @@ def parse(
         tied_embeddings=whole.flag("tie_word_embeddings", text.flag("tie_word_embeddings")),
         draft_layers=text.whole("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0),
         is_multimodal=bool(vision.values) or thinker is not None or whole.inner("audio_config") is not None,
-        vision_layers=vision.whole(
-            "vt_num_hidden_layers", "num_hidden_layers", "depth", "layers", "num_layers", default=0
-        ),
-        vision_hidden_size=vision.whole("vt_hidden_size", "hidden_size", "embed_dim", "width", "dim", default=0),
+        vision_layers=_vision(whole, ("num_hidden_layers", "vt_num_hidden_layers"), 24),
+        vision_hidden_size=_vision(whole, ("hidden_size", "vt_hidden_size"), 1024),
         approximate=tuple(notes),
     )
 
@@ -265,6 +263,17 @@ def _text_config(whole: Figures) -> Figures:
     if thinker is not None:
         return thinker.inner("text_config") or thinker
     return whole.inner("llm_config", "language_config", "text_config") or whole
+
+
+def _vision(whole: Figures, names: tuple[str, ...], default: int) -> int:
+    """Return a figure of the vision tower as SGLang's rule for images reads it; 0 where that finds no tower.
+
+    It looks for a vision_config at the top and there for these names only (A server_args.py:6997-7008, B
+    memory_hook.py:430-441); a tower that names its layers otherwise, such as "depth", counts as one of 24. The classes
+    of Kimi-K2.5 (configs/kimi_k25.py) have those names for what its file calls vt_*.
+    """
+    vision = whole.inner("vision_config")
+    return 0 if vision is None else vision.whole(*names, default=default)
 
 
 def _kv_heads(whole: Figures, text: Figures, heads: int) -> int:

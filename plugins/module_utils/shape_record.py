@@ -26,7 +26,8 @@ class ModelShape:
     `sharded_bytes` and `replicated_bytes` are the target model's own weights; those of draft layers that lie in the
     same files are in `draft_bytes`, and what SGLang makes on its own (copies of latent attention, RoPE tables) is in
     `parts` only. `expert_bytes` is part of the sharded bytes, `vision_bytes` part of both. `tensors`, `files`,
-    `total_bytes` (of all tensors) and `largest_file_bytes` describe what lies on disk.
+    `total_bytes` (of all tensors) and `largest_file_bytes` describe what lies on disk. `vision_layers` and
+    `vision_hidden_size` are what SGLang's rule for the fraction sees of a vision tower, 0 where it sees none.
     """
 
     format: int

@@ -164,7 +164,8 @@ def test_draft_layers_reached_by_all_to_all() -> None:
 def test_models_that_take_no_images_unless_told(
     architecture: str, version: str, args: dict[str, Any], images: bool, gib: float
 ) -> None:
-    model = replace(parted(mlp=8, vision_sharded=4), is_multimodal=True, architecture=architecture, vision_layers=24)
+    model = replace(parted(mlp=8, vision_sharded=4), is_multimodal=True, architecture=architecture)
+    model = replace(model, vision_layers=24, vision_hidden_size=1024)
     plan = planned({"mem-fraction-static": 0.8, **args}, model, WHERE, version=version)
     assert (plan.gpu.vision_bytes > 0, plan.gpu.multimodal_bytes > 0) == (images, images and version == NEW)
     assert plan.gpu.weights_bytes.best == pytest.approx(gib * GIB)
@@ -172,3 +173,13 @@ def test_models_that_take_no_images_unless_told(
     plain = inputs(args, replace(model, is_multimodal=False, architecture="Qwen3"), WHERE, version).args
     # Without its factor for images; what the graphs of a prefill change is less than the floor of the reserve.
     assert (computed < plain.number("mem-fraction-static")) == images
+
+
+@pytest.mark.parametrize(
+    ("layers", "hidden", "factor"), [(0, 0, 1.0), (24, 1280, 0.95 * 0.94375), (24, 1024, 0.95), (60, 5000, 0.76)]
+)
+def test_fraction_by_the_size_of_a_tower(layers: int, hidden: int, factor: float) -> None:
+    model = replace(dense(), is_multimodal=True, vision_layers=layers, vision_hidden_size=hidden)
+    computed = inputs({}, model, WHERE).args.number("mem-fraction-static")
+    plain = inputs({"disable-prefill-cuda-graph": True}, dense(), WHERE).args.number("mem-fraction-static")
+    assert computed == pytest.approx(plain * factor)

@@ -22,11 +22,15 @@ _MOST_RANKS = 100_000
 
 @dataclass(frozen=True)
 class Effective:
-    """A value as the server will use it; `source` is a place in the instance, a flag table, or a line of SGLang."""
+    """A value as the server will use it; `source` is a place in the instance, a flag table, or a line of SGLang.
+
+    `before` is what SGLang computed its fraction with, where it changes the value after that; else None.
+    """
 
     value: Any
     origin: Origin
     source: str
+    before: Any = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,8 @@ def resolve(
     _ranks(found)
     _kv_dtype(found, entries, shape, [gpu for gpu in hardware.gpus if not gpus or gpu.index in gpus])
     rules = (_device, _context, _attention, _pages, _ratios, _all_to_all, _hicache_layout, _graphs_and_chunk, _fraction)
-    for rule in rules:
+    # SGLang computes the fraction before it comes to the last two.
+    for rule in (*rules, _shared_chunk, _speculative):
         rule(found, entries, shape, hardware)
     return found
 
@@ -355,9 +360,31 @@ def _fraction(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelS
     entries["mem-fraction-static"] = Effective(fraction, "rule", source)
 
 
+def _shared_chunk(found: EffectiveArgs, entries: dict[str, Effective], _shape: ModelShape, _hw: Hardware) -> None:
+    """Divide the chunk by the ranks of data-parallel attention (A server_args.py:5053, B parallel_hook.py:331)."""
+    if found.attention_dp < 2:
+        return
+    new, whole = found.release == NEW, found.integer("chunked-prefill-size")
+    chunk = whole // found.attention_dp
+    source = "arg_groups/parallel_hook.py:331" if new else "server_args.py:5053"
+    entries["chunked-prefill-size"] = Effective(chunk, "rule", f"{source} ({whole} for all of them)", whole)
+    captured = found.integer("cuda-graph-max-bs-prefill")
+    if new and chunk < captured and found["cuda-graph-max-bs-prefill"].origin != "given":  # B :347-365
+        source = "arg_groups/parallel_hook.py:350"
+        entries["cuda-graph-max-bs-prefill"] = Effective(chunk, "rule", source, captured)
+
+
+def _speculative(found: EffectiveArgs, entries: dict[str, Effective], _shape: ModelShape, _hw: Hardware) -> None:
+    # A arg_groups/speculative_hook.py:233, :247, :271, :413; B :442, :856, :996, :1090, :1298, but not for UNO
+    if found.value("max-running-requests") is not None or found.text("speculative-algorithm").upper() in ("", "UNO"):
+        return
+    source = f"arg_groups/speculative_hook.py:{1086 if found.release == NEW else 271}"
+    entries["max-running-requests"] = Effective(mirrored_rules.SPECULATIVE_REQUESTS, "rule", source)
+
+
 def reserved_mib(found: EffectiveArgs, shape: ModelShape, hardware: Hardware) -> float:
     """Return what SGLang sets aside on a GPU for all but weights and KV, in MiB; without its factor for vision."""
-    chunk = found.integer("chunked-prefill-size")
+    chunk, captured = (_at_first(found, name) for name in ("chunked-prefill-size", "cuda-graph-max-bs-prefill"))
     prefill = found.text("cuda-graph-backend-prefill") != "disabled"
     return mirrored_rules.reserved_mib(
         found.release,
@@ -367,10 +394,15 @@ def reserved_mib(found: EffectiveArgs, shape: ModelShape, hardware: Hardware) ->
         found.text("cuda-graph-backend-decode") != "disabled",
         found.integer("tp-size", 1) * found.integer("pp-size", 1),
         found.attention_dp,
-        mirrored_rules.prefill_graph_sizes(found.integer("cuda-graph-max-bs-prefill")) if prefill else 0,
+        mirrored_rules.prefill_graph_sizes(captured) if prefill else 0,
         is_mla(shape),
         found.text("moe-a2a-backend") == "deepep",
     )
+
+
+def _at_first(found: EffectiveArgs, name: str) -> int:
+    entry = found[name]
+    return int(entry.value if entry.before is None else entry.before)
 
 
 def gpu_mib(found: EffectiveArgs, hardware: Hardware) -> float | None:

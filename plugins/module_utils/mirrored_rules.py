@@ -13,6 +13,7 @@ from ansible_collections.headroom.serving.plugins.module_utils.flag_tables impor
 
 LARGE_GPU_MIB = 60 * 1024
 RESERVE_FLOOR_MIB = 10 * 1024
+SPECULATIVE_REQUESTS = 48  # running at a time with speculative decoding, unless they are given
 HOST_RESERVE_BYTES = 10 * 2**30  # A mem_cache/pool_host/base.py:25, B :28
 # A configs/model_config.py:1713
 _NO_PREFILL_GRAPH_OLD = {

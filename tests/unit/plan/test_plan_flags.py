@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.headroom.serving.plugins.module_utils.effective_args import reserved_mib
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
+from ansible_collections.headroom.serving.plugins.module_utils.gpu_slack import decode_graph_bytes
+from ansible_collections.headroom.serving.plugins.module_utils.mirrored_rules import prefill_graph_sizes
 from ansible_collections.headroom.serving.plugins.module_utils.model_shape import ModelShape, WeightPart
 from plan_samples import GIB, NEW, OLD, dense, gpu, inputs, node, planned, process
 
@@ -183,3 +186,85 @@ def test_fraction_by_the_size_of_a_tower(layers: int, hidden: int, factor: float
     computed = inputs({}, model, WHERE).args.number("mem-fraction-static")
     plain = inputs({"disable-prefill-cuda-graph": True}, dense(), WHERE).args.number("mem-fraction-static")
     assert computed == pytest.approx(plain * factor)
+
+
+@pytest.mark.parametrize(
+    ("args", "version", "chunk"),
+    [
+        ({}, OLD, 8192),
+        ({"enable-dp-attention": True}, OLD, 8192),
+        ({"dp-size": 8}, OLD, 8192),
+        ({"dp-size": 8, "enable-dp-attention": True}, OLD, 1024),
+        ({"dp-size": 8, "enable-dp-attention": True}, NEW, 1024),
+        ({"attn-dp-size": 4}, NEW, 2048),
+        ({"dp-size": 8, "enable-dp-attention": True, "chunked-prefill-size": 4100}, NEW, 512),
+        ({"dp-size": 8, "enable-dp-attention": True, "chunked-prefill-size": -1}, OLD, -1),
+    ],
+)
+def test_chunk_that_ranks_of_attention_share(args: dict[str, Any], version: str, chunk: int) -> None:
+    tp = 1 if args == {"dp-size": 8} else 8
+    found = inputs({"tp-size": tp, **args}, dense(), WHERE, version).args
+    assert found.integer("chunked-prefill-size") == chunk
+
+
+def test_fraction_is_older_than_the_division_of_the_chunk() -> None:
+    args = {"tp-size": 8, "dp-size": 8, "enable-dp-attention": True, "chunked-prefill-size": 32_768}
+    for version in (OLD, NEW):
+        found = inputs(args, dense(), WHERE, version).args
+        graph = found.integer("cuda-graph-max-bs-decode")
+        prefill = prefill_graph_sizes(32_768) if version == NEW else 0
+        reserve = 512 + 32_768 * 1.5 + 1024 + 2 * graph + 4.5 * graph * 8 + 8 * prefill
+        assert found.number("mem-fraction-static") == round((143_771 - reserve) / 143_771, 3)
+        assert reserved_mib(found, dense(), WHERE) == pytest.approx(reserve)
+        # B captures no more than the chunk that is left, A nothing.
+        assert found.integer("cuda-graph-max-bs-prefill") == (4096 if version == NEW else 32_768)
+    given = inputs({**args, "cuda-graph-max-bs-prefill": 8192}, dense(), WHERE, NEW).args
+    assert given.integer("cuda-graph-max-bs-prefill") == 8192
+
+
+def test_activations_of_attention_that_ranks_share_out() -> None:
+    args = {"tp-size": 8, "chunked-prefill-size": 65_536, "mem-fraction-static": 0.8, "max-running-requests": 64}
+    shared = {**args, "dp-size": 8, "enable-dp-attention": True}
+    model = dense(intermediate_size=12_288)
+    # Heads are not split then, and the tokens of all ranks are gathered for each MLP.
+    plan = planned(shared, model, WHERE)
+    assert plan.gpu.chunk_bytes == 2 * (8192 * (5 * 4096 + 48 * 128) + 65_536 * (2 * 4096 + 3 * 12_288 // 8))
+    reached = planned({**shared, "moe-a2a-backend": "deepep"}, model, WHERE)
+    assert reached.gpu.chunk_bytes == 2 * 8192 * (5 * 4096 + 48 * 128 + 3 * 12_288 // 8)
+
+
+@pytest.mark.parametrize(
+    ("args", "version", "requests"),
+    [
+        ({"speculative-algorithm": "EAGLE"}, OLD, 48),
+        ({"speculative-algorithm": "NGRAM"}, NEW, 48),
+        ({"speculative-algorithm": "EAGLE3", "max-running-requests": 100}, NEW, 100),
+        ({"speculative-algorithm": "UNO"}, NEW, None),
+        ({}, OLD, None),
+    ],
+)
+def test_requests_that_speculative_decoding_leaves(args: dict[str, Any], version: str, requests: int | None) -> None:
+    args = {**args, "mem-fraction-static": 0.8}
+    assert inputs(args, dense(), WHERE, version).args.value("max-running-requests") == requests
+    plan = planned(args, dense(), WHERE, version=version)
+    assert plan.max_running_requests == (requests or 4096)
+
+
+@pytest.mark.parametrize(
+    ("args", "version", "largest"),
+    [
+        ({}, OLD, 256),
+        ({"max-running-requests": 300}, OLD, 256),
+        ({"max-running-requests": 10}, OLD, 10),
+        ({"max-running-requests": 10}, NEW, 10),
+        ({"max-running-requests": 10, "cuda-graph-max-bs-decode": 64}, NEW, 10),
+        ({"max-running-requests": 30, "tp-size": 8, "dp-size": 2, "enable-dp-attention": True}, OLD, 16),
+        ({"speculative-algorithm": "NGRAM"}, OLD, 48),
+    ],
+)
+def test_decode_graphs_of_no_more_requests_than_run(args: dict[str, Any], version: str, largest: int) -> None:
+    model = dense(vocab_size=64)
+    args = {"mem-fraction-static": 0.8, "cuda-graph-backend-prefill": "disabled", **args}
+    plan = planned(args, model, WHERE, version=version)
+    same = inputs({**args, "max-running-requests": None, "cuda-graph-max-bs-decode": largest}, model, WHERE, version)
+    assert plan.gpu.decode_graph_bytes == decode_graph_bytes(same.args, model, 10_000)

@@ -10,7 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ansible_collections.headroom.serving.plugins.module_utils import flag_tables, mirrored_rules, sizing_flags
+from ansible_collections.headroom.serving.plugins.module_utils import (
+    flag_tables,
+    mirrored_rules,
+    model_config,
+    sizing_flags,
+)
 from ansible_collections.headroom.serving.plugins.module_utils.flag_tables import NEW
 from ansible_collections.headroom.serving.plugins.module_utils.hardware import Gpu, Hardware
 from ansible_collections.headroom.serving.plugins.module_utils.model_shape import ModelShape
@@ -18,6 +23,12 @@ from ansible_collections.headroom.serving.plugins.module_utils.refusal import re
 
 Origin = Literal["given", "default", "rule"]
 _MOST_RANKS = 100_000
+_CONTEXT_OVERRIDES = frozenset({*model_config.CONTEXT, "rope_scaling", "rope_parameters"})
+# What json-model-override-args may set of config.json without a change of weights or KV.
+HARMLESS_OVERRIDES = _CONTEXT_OVERRIDES | {
+    *("rope_theta", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache", "transformers_version"),
+    *("tokenizer_class", "initializer_range", "attention_dropout", "num_experts_per_tok"),
+}
 
 
 @dataclass(frozen=True)
@@ -169,7 +180,18 @@ def resolve(
     found = EffectiveArgs(engine_version, entries, dict(args), env)
     _ranks(found)
     _kv_dtype(found, entries, shape, [gpu for gpu in hardware.gpus if not gpus or gpu.index in gpus])
-    rules = (_device, _context, _attention, _pages, _ratios, _all_to_all, _hicache_layout, _graphs_and_chunk, _fraction)
+    rules = (
+        _device,
+        _type,
+        _context,
+        _attention,
+        _pages,
+        _ratios,
+        _all_to_all,
+        _hicache_layout,
+        _graphs_and_chunk,
+        _fraction,
+    )
     # SGLang computes the fraction before it comes to the last two.
     for rule in (*rules, _shared_chunk, _speculative):
         rule(found, entries, shape, hardware)
@@ -219,9 +241,25 @@ def _device(found: EffectiveArgs, entries: dict[str, Effective], _shape: ModelSh
 
 
 def _context(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelShape, _hardware: Hardware) -> None:
+    said = override(found)
     if found.value("context-length") is None:
-        source = "configs/model_config.py: the model's config.json"
-        entries["context-length"] = Effective(shape.context_tokens, "rule", source)
+        source, tokens = "configs/model_config.py: the model's config.json", shape.context_tokens
+        if not _CONTEXT_OVERRIDES.isdisjoint(said):
+            source = "configs/model_config.py: json-model-override-args"
+            tokens = model_config.context_tokens(said, tokens)
+        entries["context-length"] = Effective(tokens, "rule", source)
+
+
+def _type(found: EffectiveArgs, _entries: dict[str, Effective], shape: ModelShape, _hardware: Hardware) -> None:
+    """Refuse a type that a method of quantization does not bear (A model_loader/loader.py:282, B :266)."""
+    method = found.text("quantization").lower() or shape.quantization
+    if method in ("", "unquant", "bitsandbytes") or type_bytes(found.text("dtype")) == 2:
+        return
+    raise refusal(
+        "settings.invalid",
+        f"args.dtype is {found.text('dtype')}: weights quantised by {method} are used with 16 bits only.",
+        "Set it to auto, bfloat16 or float16.",
+    )
 
 
 def _attention(found: EffectiveArgs, entries: dict[str, Effective], shape: ModelShape, hardware: Hardware) -> None:
@@ -440,6 +478,37 @@ def _is_text_only(found: EffectiveArgs, shape: ModelShape) -> bool:
     if found.flag("enable-multimodal") or found.text("model-impl").lower() == "transformers":
         return False
     return shape.architecture in mirrored_rules.text_only_by_default(found.release)
+
+
+def type_bytes(name: str) -> int:
+    """Return the bytes of a number of a type of weights."""
+    return {"float64": 8, "float32": 4, "float": 4}.get(name, 2)
+
+
+def number_bytes(found: EffectiveArgs, shape: ModelShape) -> int:
+    """Return the bytes of a number that is not quantised, once loaded: `--dtype`, or the model's own type."""
+    given = found.text("dtype")
+    return type_bytes(shape.dtype if given in ("", "auto") else given)
+
+
+def override(found: EffectiveArgs) -> Mapping[str, Any]:
+    """Return what json-model-override-args sets of config.json.
+
+    Raises:
+        HeadroomError: If it is no JSON object (`settings.invalid`).
+    """
+    text = found.value("json-model-override-args") or "{}"
+    try:
+        said = text if isinstance(text, Mapping) else json.loads(text)
+    except (ValueError, RecursionError):
+        said = None
+    if isinstance(said, Mapping):
+        return said
+    raise refusal(
+        "settings.invalid",
+        f"args.json-model-override-args is {str(text)[:60]!r}: it is no JSON object.",
+        "Write it like '{\"max_position_embeddings\": 65536}'.",
+    )
 
 
 def uses_all_to_all(found: EffectiveArgs) -> bool:

@@ -446,6 +446,27 @@ _KINDS = (
         "Instances of a node are replaced one after the other. This one would start while the present release of a "
         "later one still holds its memory, and both together do not fit.",
     ),
+    FindingKind(
+        "gpu.load_peak",
+        "refuse",
+        "Weights do not fit before they are quantised",
+        "With `quantization` or `torchao-config` SGLang itself quantises weights that the files hold otherwise, once "
+        "all of them are loaded as they are. They must fit on the GPU by then.",
+    ),
+    FindingKind(
+        "host.offload",
+        "refuse",
+        "Offloaded weights exceed the host's memory",
+        "cpu-offload-gb counts for each rank, and so much of the weights is kept in pinned host memory. It warns where "
+        "only what pinning rounds up, or the processes' own memory, does not fit.",
+    ),
+    FindingKind(
+        "plan.weights_uncertain",
+        "warn",
+        "Weights that only a start will show",
+        "A flag makes something else of the weights than the files hold, such as quantization while loading or "
+        "json-model-override-args, and it can't be computed exactly. The plan judges by the upper end of a wide band.",
+    ),
 )
 
 CATALOGUE: dict[str, FindingKind] = {kind.id: kind for kind in _KINDS}

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.headroom.serving.plugins.module_utils import effective_args, gpu_slack, kv_pool
+from ansible_collections.headroom.serving.plugins.module_utils import effective_args, gpu_slack, kv_pool, loaded_weights
 from ansible_collections.headroom.serving.plugins.module_utils.effective_args import EffectiveArgs
 from ansible_collections.headroom.serving.plugins.module_utils.flag_tables import NEW
 from ansible_collections.headroom.serving.plugins.module_utils.hardware import Gpu, Hardware
@@ -17,7 +17,6 @@ from ansible_collections.headroom.serving.plugins.module_utils.kv_pool import GI
 from ansible_collections.headroom.serving.plugins.module_utils.model_shape import (
     ModelShape,
     draft_bytes_per_rank,
-    weight_bytes_per_rank,
 )
 from ansible_collections.headroom.serving.plugins.module_utils.plan_types import (
     Facts,
@@ -112,6 +111,7 @@ def budget(inputs: PlanInput) -> GpuBudget:
         reserve_bytes=int(effective_args.reserved_mib(args, shape, inputs.hardware) * 2**20),
         claimed_by_others_bytes=max((claimed_bytes(inputs, gpu.index) for gpu in used_gpus(inputs)), default=0),
         minimum_fraction=(weights.high + draft_gib + multimodal_gib) / pre.low if pre.low > 0 else 1.0,
+        load_peak_bytes=0 if weights_source == "measured" else loaded_weights.peak_bytes(args, shape),
         **gpu_slack.parts(inputs, most, int(high.tokens)),
     )
 
@@ -191,9 +191,9 @@ def _weights_gib(inputs: PlanInput, beside_gib: float) -> tuple[Interval, Source
     if measured is not None:
         low = max(0.0, measured - WEIGHTS_MEASURED_GIB)
         return Interval(low, measured, measured + WEIGHTS_MEASURED_GIB), "measured"
-    args, shape = inputs.args, inputs.shape
-    gib = _weight_bytes(inputs, shape, effective_args.leaves_vision_out(args, shape)) / GIB
-    return Interval(gib * (1 - WEIGHTS_BAND), gib, gib * (1 + WEIGHTS_BAND)), "estimated"
+    loaded = loaded_weights.of(inputs.args, inputs.shape)
+    low, high = loaded.low * (1 - WEIGHTS_BAND) / GIB, loaded.high * (1 + WEIGHTS_BAND) / GIB
+    return Interval(low, loaded.best / GIB, high), "estimated"
 
 
 def _draft(inputs: PlanInput) -> tuple[float, int]:
@@ -208,28 +208,21 @@ def _draft(inputs: PlanInput) -> tuple[float, int]:
 def _draft_estimate(inputs: PlanInput) -> tuple[float, int]:
     args = inputs.args
     if inputs.draft_shape is not None:
-        return _weight_bytes(inputs, inputs.draft_shape, False) / GIB, 0
+        return _split_bytes(args, inputs.draft_shape) / GIB, 0
     tp, ep = args.integer("tp-size", 1), args.integer("ep-size", 1)
     own = 0 if args.text("speculative-draft-model-path") else inputs.shape.draft_layers
     if own:
         whole = effective_args.uses_all_to_all(args)
-        return draft_bytes_per_rank(inputs.shape, tp, ep, args.attention_dp, whole) / GIB, own
+        return draft_bytes_per_rank(
+            loaded_weights.typed(inputs.shape, args), tp, ep, args.attention_dp, whole
+        ) / GIB, own
     # Neither read nor in the model's own files: a layer of the model stands in for it.
-    return _weight_bytes(inputs, inputs.shape, False) / max(1, inputs.shape.layers) / GIB, 1
+    return _split_bytes(args, inputs.shape) / max(1, inputs.shape.layers) / GIB, 1
 
 
-def _weight_bytes(inputs: PlanInput, shape: ModelShape, without_vision: bool) -> int:
-    args = inputs.args
-    return weight_bytes_per_rank(
-        shape,
-        args.integer("tp-size", 1),
-        args.integer("pp-size", 1),
-        args.integer("ep-size", 1),
-        args.attention_dp,
-        vision_dp=args.flag("mm-enable-dp-encoder"),
-        without_vision=without_vision,
-        all_to_all=effective_args.uses_all_to_all(args),
-    )
+def _split_bytes(args: EffectiveArgs, shape: ModelShape) -> int:
+    """Return a draft's weights on a rank; what SGLang quantises or offloads of them is not taken off."""
+    return loaded_weights.split_bytes(args, loaded_weights.typed(shape, args))
 
 
 def _multimodal_gib(args: EffectiveArgs, shape: ModelShape) -> float:

@@ -149,7 +149,7 @@ def _fit(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
                 f"leaves anything for KV is {least:.3f}",
             )
         ]
-    found = []
+    found = _peak(inputs, gpu)
     window = max((group.window_tokens for group in inputs.shape.groups if group.kind == "swa"), default=0)
     if gpu.swa_tokens and window and gpu.swa_tokens <= window + inputs.args.integer("page-size", 1):
         # B model_executor/pool_configurator.py:210 raises; A hangs in its warm-up.
@@ -170,6 +170,20 @@ def _fit(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
             )
         )
     return found
+
+
+def _peak(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
+    if gpu.load_peak_bytes <= gpu.pre_bytes.low:
+        return []
+    where = "a rank's share of memory" if inputs.args.on_cpu else "each GPU"
+    return [
+        finding(
+            "gpu.load_peak",
+            f"{inputs.name}: SGLang quantises the weights after it has loaded them as they are: that takes "
+            f"{gpu.load_peak_bytes / GIB:.2f} GiB, and {gpu.pre_bytes.low / GIB:.2f} GiB are free on {where}",
+            "Use a checkpoint that is quantised already, more GPUs, or 'load-format: layered' with torchao-config.",
+        )
+    ]
 
 
 def _slack(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:

@@ -21,9 +21,8 @@ MIB = 2**20
 # The list of free pages of the KV pool, int64 (A mem_cache/allocator/token.py:44): 2.2 GiB of the recorded toy model's.
 FREE_PAGE_BYTES = 8
 # Numbers of a token that are there at a time: so many times the hidden size beside those of attention and MLP, when run
-# eagerly; graphs hold more, so many times each. All are of 16 bits.
+# eagerly; graphs hold more, so many times each.
 EAGER_HIDDEN, GRAPH_HIDDEN, GRAPH_ATTENTION, GRAPH_MOE = 5, 9, 2, 1.7
-NUMBER_BYTES = 2
 # Prefill graphs beyond their activations, and the part of an eager run that capturing them leaves in the cache.
 PREFILL_GRAPH_BASE_BYTES = 80 * MIB
 CAPTURE_SHARE = 0.75
@@ -122,7 +121,8 @@ def prefill_bytes(args: EffectiveArgs, shape: ModelShape, requests: int, decode_
     chunk = chunk if chunk > 0 else args.integer("max-prefill-tokens")
     batch = min(max(1, requests), max(1, args.integer("cuda-graph-max-bs-decode")))
     outside: float = batch * shape.vocab_size * SAMPLE_LOGIT_BYTES
-    eager = NUMBER_BYTES * _eager_numbers(args, shape, chunk)
+    number = effective_args.number_bytes(args, shape)
+    eager = number * _eager_numbers(args, shape, chunk)
     if args.text("cuda-graph-backend-prefill") == "disabled":
         return int(max(outside, eager))
     captured = args.integer("cuda-graph-max-bs-prefill")
@@ -131,9 +131,9 @@ def prefill_bytes(args: EffectiveArgs, shape: ModelShape, requests: int, decode_
         outside = max(outside, eager)
     if args.release == NEW:
         # B captures what it would run eagerly, without compiling it; not measured.
-        return int(PREFILL_GRAPH_BASE_BYTES + NUMBER_BYTES * _eager_numbers(args, shape, captured) + outside)
-    held = PREFILL_GRAPH_BASE_BYTES + captured * NUMBER_BYTES * _graph_width(args, shape)
-    capturing = NUMBER_BYTES * _eager_numbers(args, shape, captured) * CAPTURE_SHARE
+        return int(PREFILL_GRAPH_BASE_BYTES + number * _eager_numbers(args, shape, captured) + outside)
+    held = PREFILL_GRAPH_BASE_BYTES + captured * number * _graph_width(args, shape)
+    capturing = number * _eager_numbers(args, shape, captured) * CAPTURE_SHARE
     return int(held + max(outside, capturing - decode_graphs_bytes))
 
 

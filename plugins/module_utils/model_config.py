@@ -25,7 +25,7 @@ LARGEST_BYTES = 4_000_000
 _CURE = "Copy or download the model's config.json again."
 _DTYPES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4, "float64": 8}
 # The order in which SGLang looks for them.
-_CONTEXT = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
+CONTEXT = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
 _KV_HEADS = (
     "n_head_kv",
     "num_kv_heads",
@@ -296,7 +296,16 @@ def _context(text: Figures) -> int:
         kind = scaling.text("rope_type")
         if usable and "original_max_position_embeddings" not in scaling.values and kind != "llama3":
             factor = given
-    return int(factor * text.whole(*_CONTEXT, default=2048, least=1))
+    return int(factor * text.whole(*CONTEXT, default=2048, least=1))
+
+
+def context_tokens(override: Mapping[str, Any], own: int) -> int:
+    """Return the context length once some keys of config.json are overridden; `own` is that of the file.
+
+    Raises:
+        HeadroomError: With `model.config_invalid`.
+    """
+    return _context(Figures({"max_position_embeddings": own, **override}, "json-model-override-args"))
 
 
 def _dtype(whole: Figures, text: Figures) -> str:

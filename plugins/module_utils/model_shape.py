@@ -19,6 +19,7 @@ from ansible_collections.headroom.serving.plugins.module_utils.model_config impo
 from ansible_collections.headroom.serving.plugins.module_utils.model_files import ModelFiles
 from ansible_collections.headroom.serving.plugins.module_utils.rank_weights import (
     draft_bytes_per_rank,
+    offloaded_bytes_per_rank,
     weight_bytes_per_rank,
 )
 from ansible_collections.headroom.serving.plugins.module_utils.shape_record import (
@@ -37,6 +38,7 @@ __all__ = [
     "draft_bytes_per_rank",
     "from_dir",
     "from_json",
+    "offloaded_bytes_per_rank",
     "stored",
     "to_json",
     "weight_bytes_per_rank",

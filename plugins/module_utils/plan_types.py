@@ -87,7 +87,8 @@ class GpuBudget:
     pre_bytes is what is free before the weights; fraction x pre is for weights and KV, the rest is slack. The parts of
     the slack, with their sum in need_bytes: request_table, decode_graph, chunk (activations of a prefill chunk, or the
     prefill graphs that hold them), vision, workspace, communicator, fragments. reserve_bytes is SGLang's own figure for
-    the same. left_bytes is what no estimate claims.
+    the same. left_bytes is what no estimate claims. load_peak_bytes are weights as they lie there before SGLang
+    quantises them itself, 0 where they never do.
     """
 
     total_bytes: int
@@ -118,6 +119,7 @@ class GpuBudget:
     fragment_bytes: int
     claimed_by_others_bytes: int
     minimum_fraction: float
+    load_peak_bytes: int
 
     @property
     def need_bytes(self) -> int:
@@ -147,7 +149,10 @@ class GpuBudget:
 
 @dataclass(frozen=True)
 class HostBudget:
-    """Host memory on the node, in bytes. pool_bytes and side_bytes are of one rank, all others of the node."""
+    """Host memory on the node, in bytes. pool_bytes and side_bytes are of one rank, all others of the node.
+
+    offload_bytes are weights that cpu-offload-gb keeps there.
+    """
 
     total_bytes: int
     available_bytes: int
@@ -161,6 +166,7 @@ class HostBudget:
     process_bytes: int
     process_source: Source
     computing_bytes: int
+    offload_bytes: int
     load_window_bytes: int
     tokens: int
     unique_tokens: int
@@ -171,13 +177,13 @@ class HostBudget:
 
     @property
     def needed_bytes(self) -> int:
-        """What is certain: pools, SGLang's reserve, and on a CPU weights and KV."""
-        return self.pools_bytes + self.reserve_bytes + self.computing_bytes
+        """What is certain: pools, SGLang's reserve, offloaded weights, and on a CPU weights and KV."""
+        return self.pools_bytes + self.reserve_bytes + self.computing_bytes + self.offload_bytes
 
     @property
     def claim_bytes(self) -> int:
         """What the instance takes of the node's memory in all, without SGLang's reserve."""
-        return self.pools_bytes + self.computing_bytes + self.process_bytes
+        return self.pools_bytes + self.computing_bytes + self.offload_bytes + self.process_bytes
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ class Split:
     vision_dp: bool = False
     without_vision: bool = False
     all_to_all: bool = False
+    offload_bytes: int = 0
 
 
 # The search for values that fit plans dozens of times, and the weights are the same each time.
@@ -44,6 +45,7 @@ def weight_bytes_per_rank(
     vision_dp: bool = False,
     without_vision: bool = False,
     all_to_all: bool = False,
+    offload_bytes: int = 0,
 ) -> int:
     """Return the bytes of weights that the fullest rank holds after loading, those of draft layers not included.
 
@@ -56,14 +58,29 @@ def weight_bytes_per_rank(
         vision_dp: `--mm-enable-dp-encoder`.
         without_vision: `--language-only` or `--language-model-only`.
         all_to_all: `--moe-a2a-backend` is given and not "none": shared experts are whole on each rank then.
+        offload_bytes: Up to how many bytes of a rank's layers lie in the host's memory instead.
     """
-    split = Split(tp, pp, ep, attention_dp, vision_dp, without_vision, all_to_all)
+    split = Split(tp, pp, ep, attention_dp, vision_dp, without_vision, all_to_all, offload_bytes)
     parts = [part for part in shape.parts if not part.draft]
     if not parts:
         # A shape that was put together from totals alone.
-        return -(-(-(-shape.sharded_bytes // tp) + shape.replicated_bytes) // pp)
-    held = max(sum(_on_rank(shape, part, split, stage) for part in parts) for stage in range(pp))
+        held = -(-(-(-shape.sharded_bytes // tp) + shape.replicated_bytes) // pp)
+        return held - min(offload_bytes, -(-shape.sharded_bytes // tp) // pp)
+    held = max(
+        sum(_on_rank(shape, part, split, stage) for part in parts) - _offloaded(shape, split, stage)
+        for stage in range(pp)
+    )
     return held + _rest_bytes(shape, split) // pp
+
+
+def offloaded_bytes_per_rank(
+    shape: ModelShape, tp: int, pp: int, ep: int, attention_dp: int, all_to_all: bool, offload_bytes: int
+) -> int:
+    """Return the most bytes of its layers that a rank keeps in the host's memory; arguments as above."""
+    split = Split(tp, pp, ep, attention_dp, all_to_all=all_to_all, offload_bytes=offload_bytes)
+    if not any(not part.draft for part in shape.parts):
+        return min(offload_bytes, -(-shape.sharded_bytes // tp) // pp)
+    return max(_offloaded(shape, split, stage) for stage in range(pp))
 
 
 def draft_bytes_per_rank(
@@ -90,6 +107,14 @@ def _on_rank(shape: ModelShape, part: WeightPart, split: Split, stage: int) -> i
         first, last = max(part.first_layer, mine.start), min(part.first_layer + part.layers, mine.stop)
         return max(0, last - first) * _share(shape, part, split)
     return part.layers * _share(shape, part, split) if _has(shape, part, split, stage) else 0
+
+
+def _offloaded(shape: ModelShape, split: Split, stage: int) -> int:
+    """Return what of a stage's layers is offloaded: their parameters, not what is made of them after loading."""
+    if not split.offload_bytes:
+        return 0
+    layers = (part for part in shape.parts if part.first_layer >= 0 and part.stored and not part.draft)
+    return min(split.offload_bytes, sum(_on_rank(shape, part, split, stage) for part in layers))
 
 
 def _rest_bytes(shape: ModelShape, split: Split) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,9 @@ from ansible_collections.headroom.serving.plugins.module_utils.errors import Hea
 from ansible_collections.headroom.serving.plugins.module_utils.gpu_slack import decode_graph_bytes
 from ansible_collections.headroom.serving.plugins.module_utils.mirrored_rules import prefill_graph_sizes
 from ansible_collections.headroom.serving.plugins.module_utils.model_shape import ModelShape, WeightPart
-from plan_samples import GIB, NEW, OLD, dense, gpu, inputs, node, planned, process
+from ansible_collections.headroom.serving.plugins.module_utils.plan_types import Facts
+from ansible_collections.headroom.serving.plugins.module_utils.weight_parts import Allocation
+from plan_samples import GIB, MIB, NEW, OLD, dense, gpu, inputs, node, planned, process
 
 H200 = [gpu(index, 143_771, name="H200", compute_capability=(9, 0)) for index in range(8)]
 WHERE = node(*H200, available=1.5e12)
@@ -268,3 +271,188 @@ def test_decode_graphs_of_no_more_requests_than_run(args: dict[str, Any], versio
     plan = planned(args, model, WHERE, version=version)
     same = inputs({**args, "max-running-requests": None, "cuda-graph-max-bs-decode": largest}, model, WHERE, version)
     assert plan.gpu.decode_graph_bytes == decode_graph_bytes(same.args, model, 10_000)
+
+
+LARGE = dense(80, 8, weights_gib=131, hidden_size=8192, vocab_size=128_256)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "factor"),
+    [
+        ("auto", "bfloat16", 1),
+        ("float16", "bfloat16", 1),
+        ("half", "bfloat16", 1),
+        ("float32", "bfloat16", 2),
+        ("float", "float16", 2),
+        ("bfloat16", "float32", 0.5),
+    ],
+)
+def test_type_of_the_weights(dtype: str, stored: str, factor: float) -> None:
+    tables = WeightPart("tables", -1, 1, GIB, stored=False)
+    model = replace(parted(embedding=1, head=1, attention=2, kv=1, mlp=3), dtype=stored)
+    model = replace(model, parts=(*model.parts, tables))
+    plan = planned({"mem-fraction-static": 0.8, "dtype": dtype}, model, WHERE)
+    assert plan.gpu.weights_bytes.best == pytest.approx(8 * factor * GIB + GIB)
+    # It is exact: the band is that of any estimate of weights.
+    assert plan.gpu.weights_bytes.high == pytest.approx(plan.gpu.weights_bytes.best * 1.0049)
+    assert plan.verdict_of("plan.weights_uncertain") == "ok"
+
+
+def test_weights_of_32_bits_that_do_not_fit() -> None:
+    args = {"tp-size": 2, "mem-fraction-static": 0.85}
+    assert planned(args, LARGE, WHERE).verdict == "ok"
+    plan = planned({**args, "dtype": "float32"}, LARGE, WHERE)
+    assert plan.verdict_of("gpu.no_room_for_kv") == "refuse"
+    wide = planned({**args, "dtype": "float32", "tp-size": 8}, LARGE, WHERE)
+    narrow = planned({**args, "tp-size": 8}, LARGE, WHERE)
+    assert wide.gpu.chunk_bytes > narrow.gpu.chunk_bytes and wide.gpu.cell_bytes == 2 * narrow.gpu.cell_bytes
+
+
+def test_type_of_weights_made_up_alone_by_their_allocations() -> None:
+    rows = (Allocation("mlp", 3 * MIB, 10),)
+    model = replace(parted(mlp=1), allocations=rows)
+    plain, wide = (
+        planned({"mem-fraction-static": 0.8, "dtype": dtype}, model, WHERE).gpu.weights_bytes.best
+        for dtype in ("auto", "float32")
+    )
+    # 20 MiB are taken at a time: 6 of 3 MiB go into one, 3 of 6 MiB.
+    assert (plain - GIB, wide - 2 * GIB) == (40 * MIB - 30 * MIB, 80 * MIB - 60 * MIB)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_a_draft_model_has_the_type_too(version: str) -> None:
+    args = {"mem-fraction-static": 0.8, "speculative-algorithm": "EAGLE", "speculative-draft-model-path": "/d"}
+    draft = dense(1, weights_gib=1)
+    plain, wide = (
+        planned({**args, "dtype": dtype}, dense(), WHERE, version=version, draft_shape=draft).gpu.draft_weight_bytes
+        for dtype in ("auto", "float32")
+    )
+    assert (plain, wide) == (GIB, 2 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("args", "quantization"),
+    [({}, "fp8"), ({}, "awq"), ({"quantization": "fp8"}, ""), ({"quantization": "w8a8_int8"}, "")],
+)
+def test_types_that_quantised_weights_do_not_bear(args: dict[str, Any], quantization: str) -> None:
+    model = dense(quantization=quantization)
+    with pytest.raises(HeadroomError, match="16 bits only"):
+        inputs({**args, "dtype": "float32"}, model, WHERE)
+    assert inputs({**args, "dtype": "float16"}, model, WHERE)
+    assert inputs({**args, "dtype": "float32", "quantization": "bitsandbytes"}, dense(), WHERE)
+
+
+@pytest.mark.parametrize(
+    ("args", "stored", "least", "best", "most"),
+    [
+        # 2 GiB of embeddings and output, 4 of linear layers, 8 of experts, 2 of a tower.
+        ({"quantization": "fp8"}, "", 2 + 7, 2 + 2 + 6, 10 + 0.15 * 6),
+        ({"quantization": "w8a8_int8"}, "", 2 + 7, 10, 10.9),
+        ({"quantization": "bitsandbytes"}, "", 2 + 14 * 0.28125, 4 + 12 * 0.28125, 8.7),
+        ({"load-format": "bitsandbytes"}, "", 2 + 14 * 0.28125, 4 + 12 * 0.28125, 8.7),
+        ({"torchao-config": "int8wo"}, "", 2 + 7, 4 + 8 + 2, 14 + 0.15 * 2),
+        ({"torchao-config": "int4wo-128"}, "", 5.7, 4 + 8 + 4 * 0.265625, 13.5),
+        ({"quantization": "quark_int4fp8_moe"}, "", 2 + 14 * 0.25, 16, 16),
+        ({"modelopt-quant": "fp8"}, "", 2 + 14 * 0.25, 16, 16),
+        ({"quantization": "fp8"}, "fp8", 16, 16, 16),
+        ({"quantization": "awq_marlin"}, "awq", 16, 16, 16),
+        ({"quantization": "unquant"}, "", 16, 16, 16),
+        ({"json-model-override-args": '{"num_hidden_layers": 20}'}, "", 12, 16, 20),
+        ({"json-model-override-args": '{"rope_theta": 10000}'}, "", 16, 16, 16),
+    ],
+)
+def test_weights_that_only_a_start_will_show(
+    args: dict[str, Any], stored: str, least: float, best: float, most: float
+) -> None:
+    model = parted(embedding=1, head=1, attention=1, kv=1, mlp=1, shared_expert=1, expert=8, vision_sharded=2)
+    model = replace(model, quantization=stored)
+    plan = planned({"mem-fraction-static": 0.8, **args}, model, WHERE)
+    weights = plan.gpu.weights_bytes
+    assert weights.best == pytest.approx(best * GIB, rel=1e-6)
+    assert weights.low == pytest.approx(least * GIB * 0.9951, rel=0.03)
+    assert weights.high == pytest.approx(most * GIB * 1.0049, rel=0.03)
+    uncertain = (least, most) != (16, 16)
+    assert plan.verdict_of("plan.weights_uncertain") == ("warn" if uncertain else "ok")
+    assert any(text.startswith("the weights are an estimate") for text in plan.estimates) == uncertain
+    known = planned({"mem-fraction-static": 0.8, **args}, model, WHERE, facts=Facts(pre_gib=138.0, weights_gib=9.0))
+    assert known.verdict_of("plan.weights_uncertain") == "ok" and known.gpu.weights_bytes.best == 9 * GIB
+    assert known.gpu.load_peak_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "verdict"),
+    [
+        ({"quantization": "fp8"}, "refuse"),
+        ({"torchao-config": "int8wo"}, "refuse"),
+        ({"torchao-config": "int8wo", "load-format": "layered"}, "ok"),
+        ({"quantization": "fp8", "load-format": "layered"}, "refuse"),
+        ({"quantization": "bitsandbytes"}, "ok"),
+        ({"quantization": "fp8", "tp-size": 2}, "ok"),
+        ({"quantization": "fp8", "cpu-offload-gb": 60}, "ok"),
+    ],
+)
+def test_weights_that_must_fit_before_they_are_quantised(args: dict[str, Any], verdict: str) -> None:
+    model = dense(80, 8, weights_gib=150)
+    plan = planned({"mem-fraction-static": 0.85, **args}, model, WHERE)
+    assert plan.verdict_of("gpu.load_peak") == verdict
+    assert plan.verdict_of("gpu.no_room_for_kv") == "ok"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "7", "nothing"])
+def test_overrides_that_are_no_object(text: str) -> None:
+    with pytest.raises(HeadroomError, match="json-model-override-args"):
+        inputs({"json-model-override-args": text, "context-length": 100}, dense(), WHERE)
+
+
+@pytest.mark.parametrize(
+    ("said", "tokens"),
+    [
+        ({"max_position_embeddings": 65_536}, 65_536),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 131_072),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}}, 32_768),
+        ({"rope_theta": 7}, 32_768),
+    ],
+)
+def test_context_that_is_overridden(said: dict[str, Any], tokens: int) -> None:
+    args = {"json-model-override-args": json.dumps(said)}
+    assert inputs(args, dense(), WHERE).args.value("context-length") == tokens
+    assert inputs({**args, "context-length": 512}, dense(), WHERE).args.value("context-length") == 512
+
+
+@pytest.mark.parametrize(
+    ("args", "available", "verdict", "host_gib", "gpu_gib"),
+    [
+        ({}, 1.5e12, "ok", 0, 65.5),
+        ({"cpu-offload-gb": 20}, 1.5e12, "ok", 2 * 21, 45.5),
+        ({"cpu-offload-gb": 20}, 90e9, "warn", 2 * 21, 45.5),
+        ({"cpu-offload-gb": 20}, 40e9, "refuse", 2 * 21, 45.5),
+        ({"cpu-offload-gb": 100}, 64e9, "refuse", 2 * 65.5, 0),
+        ({"cpu-offload-gb": 100, "pp-size": 2}, 1.5e12, "ok", 4 * 32.75, 0),
+    ],
+)
+def test_offloaded_weights(
+    args: dict[str, Any], available: float, verdict: str, host_gib: float, gpu_gib: float
+) -> None:
+    plan = planned({"tp-size": 2, "mem-fraction-static": 0.8, **args}, LARGE, node(*H200, available=available))
+    assert plan.verdict_of("host.offload") == verdict
+    assert plan.host.offload_bytes == pytest.approx(host_gib * GIB, rel=0.01)
+    assert plan.host.claim_bytes >= plan.host.offload_bytes and plan.host.needed_bytes == plan.host.offload_bytes
+    assert plan.gpu.weights_bytes.best == pytest.approx(gpu_gib * GIB, abs=2**10)
+    assert (plan.verdict == "refuse") == (verdict == "refuse")
+
+
+def test_offloaded_weights_beside_a_host_tier() -> None:
+    args = {"tp-size": 2, "mem-fraction-static": 0.8, "enable-hierarchical-cache": True, "hicache-size": 100}
+    where = node(*H200, available=300e9)
+    assert planned(args, LARGE, where).verdict_of("hicache.node_budget") == "ok"
+    plan = planned({**args, "cpu-offload-gb": 60}, LARGE, where)
+    (said,) = [item for item in plan.findings if item.id == "hicache.node_budget"]
+    assert said.verdict == "refuse" and "offloaded weights" in said.message
+
+
+@pytest.mark.parametrize("architecture", ["InternLM2ForCausalLM", "GraniteForCausalLM"])
+def test_models_whose_layers_are_not_offloaded(architecture: str) -> None:
+    model = replace(LARGE, architecture=architecture)
+    plan = planned({"tp-size": 2, "mem-fraction-static": 0.8, "cpu-offload-gb": 40}, model, WHERE)
+    assert plan.gpu.weights_bytes.best == pytest.approx(65.5 * GIB) and plan.host.offload_bytes == 0
+    assert any("does nothing" in text for text in plan.estimates)

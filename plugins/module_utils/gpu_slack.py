@@ -102,7 +102,9 @@ def decode_graph_bytes(args: EffectiveArgs, shape: ModelShape, requests: int) ->
     if args.text("cuda-graph-backend-decode") == "disabled":
         return 0
     padding = args.attention_tp * args.integer("attn-cp-size", 1) if args.attention_dp > 1 else 1
-    batch = min(args.integer("cuda-graph-max-bs-decode"), -(-max(1, requests) // padding) * padding)
+    batch = args.integer("cuda-graph-max-bs-decode")
+    if requests > 0:  # else nothing fits, and the figure is for what would be tried
+        batch = min(batch, -(-requests // padding) * padding)
     drafts = effective_args.uses_draft(args)
     rows = batch * max(1, args.integer("speculative-num-draft-tokens") if drafts else 1)
     tables = rows * (args.integer("context-length") * _index_bytes(args) + _split_bytes(args, shape))

@@ -446,6 +446,13 @@ _KINDS = (
         "Instances of a node are replaced one after the other. This one would start while the present release of a "
         "later one still holds its memory, and both together do not fit.",
     ),
+    FindingKind(
+        "hicache.needs_gpu",
+        "refuse",
+        "Host tier without a GPU",
+        "The hierarchical cache copies between host and GPU memory. SGLang on a processor loads the model, allocates "
+        "KV and then ends with an AssertionError.",
+    ),
 )
 
 CATALOGUE: dict[str, FindingKind] = {kind.id: kind for kind in _KINDS}
@@ -457,7 +464,9 @@ _PLANNED = ("gpu.", "hicache.", "host.", "plan.")
 
 def acceptable() -> list[str]:
     """Return the ids of refusing findings that `sglang_server_accept` may name."""
-    return [kind.id for kind in _KINDS if kind.id.startswith(_PLANNED)]
+    # Those of the node's systems, of the same family, come from other checks and refuse for good.
+    return [kind.id for kind in _KINDS if kind.id.startswith(_PLANNED) and kind.verdict == "refuse"
+            and kind.id not in ("host.unsupported_distribution", "host.no_systemd")]  # fmt: skip
 
 
 def finding(kind_id: str, message: str, suggestion: str = "", verdict: Verdict | None = None) -> Finding:

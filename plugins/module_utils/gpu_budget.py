@@ -38,8 +38,8 @@ WEIGHTS_BAND = 0.0049
 # Bands of a measured figure: the log rounds to 0.01 GiB, and a start differs from the next by as much.
 PRE_MEASURED_GIB = 0.02
 WEIGHTS_MEASURED_GIB = 0.01
-# Where KV was measured, the rounding of free memory counts for the difference of the fractions only: SGLang reckons
-# with an exact figure. By the recorded starts that is up to this much above the one that the log gives.
+# SGLang keeps 1 - fraction of a free memory that it read earlier, up to this much above the one that the log gives, by
+# the recorded starts. Where KV was measured, that counts for the difference of the fractions only.
 PRE_UNSAID_GIB = 0.1
 PRE_DRIFT_GIB = 0.004  # what two starts differ by: allocations of the driver are multiples of 2 MiB
 _MULTIMODAL_CACHE_MIB = 100  # B mem_cache/kv_cache_configurator.py:210, SGLANG_VLM_CACHE_SIZE_MB
@@ -76,8 +76,10 @@ def budget(inputs: PlanInput) -> GpuBudget:
     weights, weights_source = _weights_gib(inputs, draft_gib + multimodal_gib)
     kv = kv_pool.layout(shape, args, inputs.draft_shape if effective_args.uses_draft(args) else None, draft_layers)
     fraction = args.number("mem-fraction-static")
+    by_log = (pre_source, weights_source) == ("measured", "measured")
+    unsaid_gib = max(0.0, 1 - fraction) * PRE_UNSAID_GIB if by_log else 0.0
     room = _room_gib(inputs, pre, pre_source) or Interval(
-        fraction * pre.low - weights.high - draft_gib - multimodal_gib,
+        fraction * pre.low - weights.high - draft_gib - multimodal_gib - unsaid_gib,
         fraction * pre.best - weights.best - draft_gib - multimodal_gib,
         fraction * pre.high - weights.low - draft_gib - multimodal_gib,
     )

@@ -65,6 +65,10 @@ class ModelShape:
     parts: tuple[WeightPart, ...] = ()
     allocations: tuple[Allocation, ...] = ()
 
+    def __hash__(self) -> int:
+        """Return the hash of what tells models apart: that of thousands of parts would cost more than a plan."""
+        return hash((self.key, self.architecture, self.layers, self.sharded_bytes, self.replicated_bytes))
+
 
 def to_json(shape: ModelShape) -> str:
     """Return the shape as the JSON record that `from_json` takes."""

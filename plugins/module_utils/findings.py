@@ -467,6 +467,13 @@ _KINDS = (
         "A flag makes something else of the weights than the files hold, such as quantization while loading or "
         "json-model-override-args, and it can't be computed exactly. The plan judges by the upper end of a wide band.",
     ),
+    FindingKind(
+        "hicache.needs_gpu",
+        "refuse",
+        "Host tier without a GPU",
+        "The hierarchical cache copies between host and GPU memory. SGLang on a processor loads the model, allocates "
+        "KV and then ends with an AssertionError.",
+    ),
 )
 
 CATALOGUE: dict[str, FindingKind] = {kind.id: kind for kind in _KINDS}
@@ -478,7 +485,9 @@ _PLANNED = ("gpu.", "hicache.", "host.", "plan.")
 
 def acceptable() -> list[str]:
     """Return the ids of refusing findings that `sglang_server_accept` may name."""
-    return [kind.id for kind in _KINDS if kind.id.startswith(_PLANNED)]
+    # Those of the node's systems, of the same family, come from other checks and refuse for good.
+    return [kind.id for kind in _KINDS if kind.id.startswith(_PLANNED) and kind.verdict == "refuse"
+            and kind.id not in ("host.unsupported_distribution", "host.no_systemd")]  # fmt: skip
 
 
 def finding(kind_id: str, message: str, suggestion: str = "", verdict: Verdict | None = None) -> Finding:

@@ -37,10 +37,13 @@ WEIGHTS_BAND = 0.0049
 # Bands of a measured figure: the log rounds to 0.01 GiB, and a start differs from the next by as much.
 PRE_MEASURED_GIB = 0.02
 WEIGHTS_MEASURED_GIB = 0.01
-# Where KV was measured, the rounding of free memory counts for the difference of the fractions only: SGLang reckons
-# with an exact figure. By the recorded starts that is up to this much above the one that the log gives.
+# SGLang keeps 1 - fraction of a free memory that it read earlier, up to this much above the one that the log gives, by
+# the recorded starts. Where KV was measured, that counts for the difference of the fractions only.
 PRE_UNSAID_GIB = 0.1
 PRE_DRIFT_GIB = 0.004  # what two starts differ by: allocations of the driver are multiples of 2 MiB
+# What a start may have shown to go before the weights: at least a context, at most this much more than the estimate.
+# Anything else is what somebody took or gave back between the reading and the start.
+OVERHEAD_LEAST_GIB, OVERHEAD_MORE_GIB = 0.3, 1.5
 _MULTIMODAL_CACHE_MIB = 100  # B mem_cache/kv_cache_configurator.py:210, SGLANG_VLM_CACHE_SIZE_MB
 _MULTIMODAL_TRANSPORT_MIB = 1024  # B :212, SGLANG_MM_FEATURE_CACHE_MB
 
@@ -78,8 +81,10 @@ def budget(inputs: PlanInput) -> GpuBudget:
     weights, weights_source = _weights_gib(inputs, draft_gib + multimodal_gib)
     kv = kv_pool.layout(shape, args, inputs.draft_shape if effective_args.uses_draft(args) else None, draft_layers)
     fraction = args.number("mem-fraction-static")
+    by_log = (pre_source, weights_source) == ("measured", "measured")
+    unsaid_gib = max(0.0, 1 - fraction) * PRE_UNSAID_GIB if by_log else 0.0
     room = _room_gib(inputs, pre, pre_source) or Interval(
-        fraction * pre.low - weights.high - draft_gib - multimodal_gib,
+        fraction * pre.low - weights.high - draft_gib - multimodal_gib - unsaid_gib,
         fraction * pre.best - weights.best - draft_gib - multimodal_gib,
         fraction * pre.high - weights.low - draft_gib - multimodal_gib,
     )
@@ -122,18 +127,57 @@ def layout(inputs: PlanInput) -> KvLayout:
     return kv_pool.layout(inputs.shape, inputs.args, draft, _draft(inputs)[1])
 
 
+def free_gib(inputs: PlanInput) -> float:
+    """Return what will be free on the instance's fullest GPU before it starts."""
+    return min((free_bytes(inputs, gpu) for gpu in used_gpus(inputs)), default=0) / GIB
+
+
+def overhead_gib(inputs: PlanInput) -> float:
+    """Return the estimate of what goes before the weights: CUDA's context and communicators."""
+    return CONTEXT_GIB + _communicator_gib(inputs)
+
+
+def is_overhead(gib: float, estimate_gib: float) -> bool:
+    """Whether context and communicators can have taken so much where the estimate is `estimate_gib`."""
+    return OVERHEAD_LEAST_GIB <= gib <= estimate_gib + OVERHEAD_MORE_GIB
+
+
 def _pre_gib(inputs: PlanInput) -> tuple[Interval, Source]:
-    """Return the free memory of the fullest GPU before the weights; measured only if nothing new holds memory."""
-    args = inputs.args
-    if args.on_cpu:
-        free = _cpu_free_gib(inputs)
-        return Interval(free * (1 - PRE_BAND), free, free * (1 + PRE_BAND)), "estimated"
-    free = min((free_bytes(inputs, gpu) for gpu in used_gpus(inputs)), default=0) / GIB
-    estimate = max(0.0, free - CONTEXT_GIB - _communicator_gib(inputs))
-    measured = inputs.facts.pre_gib
-    if measured is not None and measured * (1 - PRE_BAND) <= estimate:
-        return Interval(measured - PRE_MEASURED_GIB, measured, measured + PRE_MEASURED_GIB), "measured"
-    return Interval(estimate * (1 - PRE_BAND), estimate, estimate * (1 + PRE_BAND)), "estimated"
+    """Return the free memory of the fullest GPU before the weights: what is free now, less what a start showed to go.
+
+    That holds whatever others held at that start and hold now.
+    """
+    if inputs.args.on_cpu:
+        return _around(_cpu_free_gib(inputs)), "estimated"
+    free, facts = free_gib(inputs), inputs.facts
+    if facts.overhead_gib is None:
+        return _pre_by_itself(inputs, free)
+    pre = max(0.0, free - facts.overhead_gib)
+    if any(claimed_bytes(inputs, gpu.index) for gpu in used_gpus(inputs)):
+        return _around(pre), "estimated"  # what others will take is an estimate
+    if facts.pre_gib is not None and abs(pre - facts.pre_gib) <= PRE_MEASURED_GIB:
+        pre = facts.pre_gib  # the driver says 10 MiB less of the processes than they give back
+    return Interval(max(0.0, pre - PRE_MEASURED_GIB), pre, pre + PRE_MEASURED_GIB), "measured"
+
+
+def _pre_by_itself(inputs: PlanInput, free: float) -> tuple[Interval, Source]:
+    """Return the same where nobody knows how much was free before the start that showed it.
+
+    So it counts if it is what is free now less a context and communicators. If that is less than the estimate of them,
+    it may as well be that somebody holds the difference now, which only the low end knows then.
+    """
+    expected, measured = overhead_gib(inputs), inputs.facts.pre_gib
+    estimate = _around(max(0.0, free - expected))
+    if measured is None or measured * (1 - PRE_BAND) > estimate.best or not is_overhead(free - measured, expected):
+        return estimate, "estimated"
+    high = measured + PRE_MEASURED_GIB
+    if measured > estimate.best + PRE_UNSAID_GIB:
+        return Interval(estimate.low, measured, high), "estimated"
+    return Interval(measured - PRE_MEASURED_GIB, measured, high), "measured"
+
+
+def _around(gib: float) -> Interval:
+    return Interval(gib * (1 - PRE_BAND), gib, gib * (1 + PRE_BAND))
 
 
 def _communicator_gib(inputs: PlanInput) -> float:
@@ -176,9 +220,19 @@ def _room_gib(inputs: PlanInput, pre: Interval, pre_source: Source) -> Interval 
     best = fraction * pre.best - static.best
     if pre_source == "measured":
         # The same unknown in both starts: it cancels out as far as the fractions are the same.
-        half = abs(fraction - facts.kv_fraction) * PRE_UNSAID_GIB + fraction * PRE_DRIFT_GIB + facts.kv_page_gib / 2
+        half = abs(fraction - facts.kv_fraction) * PRE_UNSAID_GIB + facts.kv_page_gib / 2
+        half += fraction * _drift_gib(inputs)
         return Interval(best - half, best, best + half)
     return Interval(fraction * pre.low - static.high, best, fraction * pre.high - static.low)
+
+
+def _drift_gib(inputs: PlanInput) -> float:
+    """Return by how much free memory may differ from what a start with the same before it found."""
+    facts = inputs.facts
+    if facts.overhead_gib is None or facts.pre_gib is None:
+        return PRE_DRIFT_GIB
+    moved = abs(free_gib(inputs) - facts.overhead_gib - facts.pre_gib)
+    return PRE_DRIFT_GIB + min(moved, PRE_MEASURED_GIB)
 
 
 def _weights_gib(inputs: PlanInput, beside_gib: float) -> tuple[Interval, Source]:

@@ -34,6 +34,7 @@ def findings(inputs: PlanInput, gpu: GpuBudget, host: HostBudget) -> list[Findin
         return [*found, *_not_enabled(inputs), *_without_pools(inputs, host)]
     return [
         *found,
+        *_needs_gpu(inputs),
         *_radix(inputs),
         *_node_budget(inputs, host),
         *_lower_bound(inputs, gpu, host),
@@ -84,6 +85,13 @@ def _node_budget(inputs: PlanInput, host: HostBudget) -> list[Finding]:
             )
         ]
     return []
+
+
+def _needs_gpu(inputs: PlanInput) -> list[Finding]:
+    if not inputs.args.on_cpu:
+        return []
+    text = f"{inputs.name}: enable-hierarchical-cache needs a GPU to copy from, and the device is cpu"
+    return [finding("hicache.needs_gpu", text, "Remove enable-hierarchical-cache.")]
 
 
 def _radix(inputs: PlanInput) -> list[Finding]:
@@ -246,12 +254,15 @@ def _without_pools(inputs: PlanInput, host: HostBudget) -> list[Finding]:
             )
         ]
     if need + host.process_bytes > available:
+        what = f"weights and KV take {gb(need)} GB, " if need else ""
         return [
             finding(
                 "host.memory",
-                f"{inputs.name}: its processes take {gb(need + host.process_bytes)} GB of host memory "
-                f"({host.process_source}), {gb(available)} GB are available",
-                "Free memory on the node.",
+                f"{inputs.name}: {what}its processes {gb(host.process_bytes)} GB ({host.process_source}): "
+                f"{gb(need + host.process_bytes)} GB of host memory, {gb(available)} GB are available",
+                "Lower max-total-tokens or mem-fraction-static, or free memory."
+                if need
+                else "Free memory on the node.",
                 verdict="warn",
             )
         ]

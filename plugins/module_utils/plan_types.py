@@ -34,11 +34,13 @@ class Interval:
 class Facts:
     """What a start of the same model, engine, TP and type has shown; None is not measured.
 
-    pre_gib: free memory of a GPU before the weights. weights_gib: weights of a rank. tokens: KV tokens. slack_gib: free
-    memory of a GPU once the server was ready. host_pool_gb: all host pools of a rank, decimal GB, and
-    host_pool_planned_gb what the plan of that start had said. rss_rank_gb: memory of a rank's process without pools.
-    draft_weights_gib: weights of draft models on a rank. kv_gib: what a GPU with pre_gib had left for KV at the
-    fraction kv_fraction, give or take half of kv_page_gib; None where a limit and not that memory sized the pool.
+    pre_gib: free memory of a GPU before the weights. overhead_gib: by how much that was less than what was free before
+    the start, which is CUDA's context and communicators and the same whatever others hold. weights_gib: weights of a
+    rank. tokens: KV tokens. slack_gib: free memory of a GPU once the server was ready. host_pool_gb: all host pools of
+    a rank, decimal GB, and host_pool_planned_gb what the plan of that start had said. rss_rank_gb: memory of a rank's
+    process without pools. draft_weights_gib: weights of draft models on a rank. kv_gib: what a GPU with pre_gib had
+    left for KV at the fraction kv_fraction, give or take half of kv_page_gib; None where a limit and not that memory
+    sized the pool.
     """
 
     pre_gib: float | None = None
@@ -52,6 +54,7 @@ class Facts:
     kv_gib: float | None = None
     kv_fraction: float | None = None
     kv_page_gib: float = 0.0
+    overhead_gib: float | None = None
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from ansible_collections.headroom.serving.plugins.module_utils import tensor_parts, weight_parts
 from ansible_collections.headroom.serving.plugins.module_utils.shape_record import ModelShape
@@ -124,27 +127,51 @@ def _rest_bytes(shape: ModelShape, split: Split) -> int:
     rounded up to 2 MiB. The requests of all layers are played through in their order.
     """
     rest = 0
-    free: list[int] = []
-    mine = [item for item in shape.allocations if not item.draft]
-    layers = [item for item in mine if item.kind != weight_parts.ABSORBED]
-    rounds = max((item.count for item in layers), default=0)
-    requests = [item for turn in range(rounds) for item in layers if item.count > turn]
-    requests += [item for item in mine if item.kind == weight_parts.ABSORBED for _copy in range(item.count)]
-    sizes: dict[tuple[str, int], int] = {}
-    for item in requests:
-        key = (item.kind, item.size_bytes)
-        if key not in sizes:
-            sizes[key] = _share(shape, WeightPart(item.kind, -1, 1, item.size_bytes), split)
-        size = sizes[key]
+    layers: list[tuple[int, int]] = []
+    copies: list[tuple[int, int]] = []
+    for item in shape.allocations:
+        if item.draft:
+            continue
+        size = _share(shape, WeightPart(item.kind, -1, 1, item.size_bytes), split)
         if size >= _LARGE_BYTES:
-            rest += -size % _ROUNDED_BYTES
+            rest += -size % _ROUNDED_BYTES * item.count
         elif size > _SMALL_BYTES:
-            fitting = [place for place, left in enumerate(free) if left >= size]
-            if fitting:
-                free[min(fitting, key=free.__getitem__)] -= size
-            else:
-                free.append(_BLOCK_BYTES - size)
-    return rest + sum(free)
+            (copies if item.kind == weight_parts.ABSORBED else layers).append((size, item.count))
+    return rest + left_in_blocks(chain(in_turns(layers), in_turns(copies)))
+
+
+def in_turns(sizes: list[tuple[int, int]]) -> Iterator[int]:
+    """Yield one of each size, then one of each that has another, and so on."""
+    turn = 0
+    while sizes:
+        yield from (size for size, _count in sizes)
+        turn += 1
+        sizes = [(size, count) for size, count in sizes if count > turn]
+
+
+def left_in_blocks(sizes: Iterable[int]) -> int:
+    """Return what is left of all blocks once requests of these sizes were put into the fullest that has room."""
+    rest = 0
+    blocks: dict[int, int] = {}  # how many blocks have this much left
+    lefts: list[int] = []  # the same figures in order
+    for size in sizes:
+        place = bisect_left(lefts, size)
+        if place < len(lefts):
+            found = lefts[place]
+            blocks[found] -= 1
+            if not blocks[found]:
+                del blocks[found], lefts[place]
+        else:
+            found = _BLOCK_BYTES
+        left = found - size
+        if left <= _SMALL_BYTES:
+            rest += left  # too little for any request of this kind
+        elif left in blocks:
+            blocks[left] += 1
+        else:
+            blocks[left] = 1
+            insort(lefts, left)
+    return rest + sum(left * count for left, count in blocks.items())
 
 
 def _has(shape: ModelShape, part: WeightPart, split: Split, stage: int) -> bool:

@@ -320,6 +320,14 @@ def test_gpus_that_are_not_there() -> None:
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize(("device", "on", "verdict"), [("cpu", True, "refuse"), ("cpu", False, "ok"), ("", True, "ok")])
+def test_the_host_tier_needs_a_gpu(device: str, on: bool, verdict: str, version: str) -> None:
+    args = {"enable-hierarchical-cache": on, "hicache-size": 40, "mem-fraction-static": 0.5, "device": device or None}
+    found = planned(args, dense(weights_gib=1), node(gpu(0)), version)
+    assert found.verdict_of("hicache.needs_gpu") == verdict
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
 def test_weights_that_leave_no_room(version: str) -> None:
     found = planned(seed(0.70), version=version)
     assert found.verdict_of("gpu.no_room_for_kv") == "refuse"

@@ -185,14 +185,14 @@ def summary(found: list[Row]) -> list[str]:
     whole = [row for row in found if row.start["tokens"]]
     given = max(abs(row.given.tokens.best / row.start["tokens"] - 1) for row in whole)
     alone = max(abs(row.alone.tokens.best / row.start["tokens"] - 1) for row in whole)
-    held = [row for row in whole if row.alone.tokens.low <= row.start["tokens"] <= row.alone.tokens.high]
     lived = [row for row in found if row.start.get("load") and row.start["survived"]]
     tight = [row for row in lived if row.slack_gib * 2**30 < 0.75 * row.given.gpu.reserve_bytes]
     died = [row for row in found if row.start.get("died_of")]
     return [
         f"* {len(whole)} starts with a KV pool. Given free memory and weights as their logs say, tokens are at most "
         f"{given * 100:.2f} % off;",
-        f"  from the shape alone {alone * 100:.2f} %. The interval holds the truth in {len(held)} of {len(whole)}.",
+        f"  from the shape alone {alone * 100:.2f} %. The intervals hold the truth in {_held(whole, 'given')} and "
+        f"{_held(whole, 'alone')} of {len(whole)}.",
         f"* {len(lived)} starts got a load and survived it, {len(tight)} of them with less than three quarters of "
         "SGLang's own reserve.",
         f"  {_both(lived)}.",
@@ -204,6 +204,11 @@ def summary(found: list[Row]) -> list[str]:
 def _both(found: list[Row]) -> str:
     alone, given = _refused(found, "alone"), _refused(found, "given")
     return f"The plan refuses {alone} of them from the shape alone, {given} given free memory and weights"
+
+
+def _held(found: list[Row], how: str) -> int:
+    bands = [(getattr(row, how).tokens, row.start["tokens"]) for row in found]
+    return sum(1 for band, tokens in bands if band.low <= tokens <= band.high)
 
 
 def _refused(found: list[Row], how: str) -> int:

@@ -447,6 +447,34 @@ _KINDS = (
         "later one still holds its memory, and both together do not fit.",
     ),
     FindingKind(
+        "gpu.load_peak",
+        "refuse",
+        "Weights do not fit before they are quantised",
+        "With `quantization` or `torchao-config` SGLang itself quantises weights that the files hold otherwise, once "
+        "all of them are loaded as they are. They must fit on the GPU by then.",
+    ),
+    FindingKind(
+        "host.offload",
+        "refuse",
+        "Offloaded weights exceed the host's memory",
+        "cpu-offload-gb counts for each rank, and so much of the weights is kept in pinned host memory. It warns where "
+        "only what pinning rounds up, or the processes' own memory, does not fit.",
+    ),
+    FindingKind(
+        "plan.weights_uncertain",
+        "warn",
+        "Weights that only a start will show",
+        "A flag makes something else of the weights than the files hold, such as quantization while loading or "
+        "json-model-override-args, and it can't be computed exactly. The plan judges by the upper end of a wide band.",
+    ),
+    FindingKind(
+        "hicache.needs_gpu",
+        "refuse",
+        "Host tier without a GPU",
+        "The hierarchical cache copies between host and GPU memory. SGLang on a processor loads the model, allocates "
+        "KV and then ends with an AssertionError.",
+    ),
+    FindingKind(
         "plan.start_order",
         "warn",
         "Fits in the deploy's order only",
@@ -464,7 +492,9 @@ _PLANNED = ("gpu.", "hicache.", "host.", "plan.")
 
 def acceptable() -> list[str]:
     """Return the ids of refusing findings that `sglang_server_accept` may name."""
-    return [kind.id for kind in _KINDS if kind.id.startswith(_PLANNED)]
+    # Those of the node's systems, of the same family, come from other checks and refuse for good.
+    return [kind.id for kind in _KINDS if kind.id.startswith(_PLANNED) and kind.verdict == "refuse"
+            and kind.id not in ("host.unsupported_distribution", "host.no_systemd")]  # fmt: skip
 
 
 def finding(kind_id: str, message: str, suggestion: str = "", verdict: Verdict | None = None) -> Finding:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.headroom.serving.plugins.module_utils import effective_args, gpu_slack, kv_pool
+from ansible_collections.headroom.serving.plugins.module_utils import effective_args, gpu_slack, kv_pool, loaded_weights
 from ansible_collections.headroom.serving.plugins.module_utils.effective_args import EffectiveArgs
 from ansible_collections.headroom.serving.plugins.module_utils.flag_tables import NEW
 from ansible_collections.headroom.serving.plugins.module_utils.hardware import Gpu, Hardware
@@ -17,7 +17,6 @@ from ansible_collections.headroom.serving.plugins.module_utils.kv_pool import GI
 from ansible_collections.headroom.serving.plugins.module_utils.model_shape import (
     ModelShape,
     draft_bytes_per_rank,
-    weight_bytes_per_rank,
 )
 from ansible_collections.headroom.serving.plugins.module_utils.plan_types import (
     Facts,
@@ -38,22 +37,28 @@ WEIGHTS_BAND = 0.0049
 # Bands of a measured figure: the log rounds to 0.01 GiB, and a start differs from the next by as much.
 PRE_MEASURED_GIB = 0.02
 WEIGHTS_MEASURED_GIB = 0.01
-# Where KV was measured, the rounding of free memory counts for the difference of the fractions only: SGLang reckons
-# with an exact figure. By the recorded starts that is up to this much above the one that the log gives.
+# SGLang keeps 1 - fraction of a free memory that it read earlier, up to this much above the one that the log gives, by
+# the recorded starts. Where KV was measured, that counts for the difference of the fractions only.
 PRE_UNSAID_GIB = 0.1
 PRE_DRIFT_GIB = 0.004  # what two starts differ by: allocations of the driver are multiples of 2 MiB
+# What a start may have shown to go before the weights: at least a context, at most this much more than the estimate.
+# Anything else is what somebody took or gave back between the reading and the start.
+OVERHEAD_LEAST_GIB, OVERHEAD_MORE_GIB = 0.3, 1.5
 _MULTIMODAL_CACHE_MIB = 100  # B mem_cache/kv_cache_configurator.py:210, SGLANG_VLM_CACHE_SIZE_MB
 _MULTIMODAL_TRANSPORT_MIB = 1024  # B :212, SGLANG_MM_FEATURE_CACHE_MB
 
 
 def chosen(hardware: Hardware, gpus: tuple[int, ...]) -> list[Gpu]:
-    """Return the instance's GPUs, all of the node's if it names none, in the order of their indexes."""
-    return sorted((gpu for gpu in hardware.gpus if not gpus or gpu.index in gpus), key=lambda gpu: gpu.index)
+    """Return the instance's GPUs in the order in which it sees them: its own, or by index if it names none."""
+    if not gpus:
+        return sorted(hardware.gpus, key=lambda gpu: gpu.index)
+    return sorted((gpu for gpu in hardware.gpus if gpu.index in gpus), key=lambda gpu: gpus.index(gpu.index))
 
 
 def used_gpus(inputs: PlanInput) -> list[Gpu]:
-    """Return the GPUs on which ranks will be: the first ones of those the instance has."""
-    return chosen(inputs.hardware, inputs.gpus)[: inputs.args.ranks_on_node]
+    """Return the GPUs on which ranks will be: the first ones that the instance has, or as base-gpu-id and step say."""
+    gpus = chosen(inputs.hardware, inputs.gpus)
+    return [gpus[place] for place in inputs.args.gpu_places if place < len(gpus)]
 
 
 def free_bytes(inputs: PlanInput, gpu: Gpu) -> int:
@@ -76,8 +81,10 @@ def budget(inputs: PlanInput) -> GpuBudget:
     weights, weights_source = _weights_gib(inputs, draft_gib + multimodal_gib)
     kv = kv_pool.layout(shape, args, inputs.draft_shape if effective_args.uses_draft(args) else None, draft_layers)
     fraction = args.number("mem-fraction-static")
+    by_log = (pre_source, weights_source) == ("measured", "measured")
+    unsaid_gib = max(0.0, 1 - fraction) * PRE_UNSAID_GIB if by_log else 0.0
     room = _room_gib(inputs, pre, pre_source) or Interval(
-        fraction * pre.low - weights.high - draft_gib - multimodal_gib,
+        fraction * pre.low - weights.high - draft_gib - multimodal_gib - unsaid_gib,
         fraction * pre.best - weights.best - draft_gib - multimodal_gib,
         fraction * pre.high - weights.low - draft_gib - multimodal_gib,
     )
@@ -109,6 +116,7 @@ def budget(inputs: PlanInput) -> GpuBudget:
         reserve_bytes=int(effective_args.reserved_mib(args, shape, inputs.hardware) * 2**20),
         claimed_by_others_bytes=max((claimed_bytes(inputs, gpu.index) for gpu in used_gpus(inputs)), default=0),
         minimum_fraction=(weights.high + draft_gib + multimodal_gib) / pre.low if pre.low > 0 else 1.0,
+        load_peak_bytes=0 if weights_source == "measured" else loaded_weights.peak_bytes(args, shape),
         **gpu_slack.parts(inputs, most, int(high.tokens)),
     )
 
@@ -119,30 +127,77 @@ def layout(inputs: PlanInput) -> KvLayout:
     return kv_pool.layout(inputs.shape, inputs.args, draft, _draft(inputs)[1])
 
 
+def free_gib(inputs: PlanInput) -> float:
+    """Return what will be free on the instance's fullest GPU before it starts."""
+    return min((free_bytes(inputs, gpu) for gpu in used_gpus(inputs)), default=0) / GIB
+
+
+def overhead_gib(inputs: PlanInput) -> float:
+    """Return the estimate of what goes before the weights: CUDA's context and communicators."""
+    return CONTEXT_GIB + _communicator_gib(inputs)
+
+
+def is_overhead(gib: float, estimate_gib: float) -> bool:
+    """Whether context and communicators can have taken so much where the estimate is `estimate_gib`."""
+    return OVERHEAD_LEAST_GIB <= gib <= estimate_gib + OVERHEAD_MORE_GIB
+
+
 def _pre_gib(inputs: PlanInput) -> tuple[Interval, Source]:
-    """Return the free memory of the fullest GPU before the weights; measured only if nothing new holds memory."""
-    args = inputs.args
-    if args.on_cpu:
-        free = _cpu_free_gib(inputs)
-        return Interval(free * (1 - PRE_BAND), free, free * (1 + PRE_BAND)), "estimated"
-    free = min((free_bytes(inputs, gpu) for gpu in used_gpus(inputs)), default=0) / GIB
-    estimate = max(0.0, free - CONTEXT_GIB - _communicator_gib(inputs))
+    """Return the free memory of the fullest GPU before the weights, as far as it is known what others leave by then."""
+    pre, source = _pre_expected(inputs)
     less, more = _doubtful_gib(inputs)
-    measured = inputs.facts.pre_gib
-    if measured is not None and measured * (1 - PRE_BAND) <= estimate:
-        return Interval(measured - PRE_MEASURED_GIB, measured, measured + PRE_MEASURED_GIB), "measured"
-    low, high = max(0.0, estimate - less), estimate + more
-    return Interval(low * (1 - PRE_BAND), (low + high) / 2, high * (1 + PRE_BAND)), "estimated"
+    if not less and not more:
+        return pre, source
+    low, high = max(0.0, pre.low - less), pre.high + more * (1 + PRE_BAND)
+    return Interval(low, (low + high) / 2, high), "estimated"
 
 
 def _doubtful_gib(inputs: PlanInput) -> tuple[float, float]:
     """Return how much less and more may be free than instances on the same GPU are expected to leave."""
     gpus = used_gpus(inputs)
-    if not inputs.others or not gpus:
+    if inputs.args.on_cpu or not inputs.others or not gpus:
         return 0.0, 0.0
     fullest = min(gpus, key=lambda gpu: free_bytes(inputs, gpu)).index
     claims = [plan.gpu.claim_interval for plan in inputs.others if fullest in plan.gpus]
     return sum(one.high - one.best for one in claims) / GIB, sum(one.best - one.low for one in claims) / GIB
+
+
+def _pre_expected(inputs: PlanInput) -> tuple[Interval, Source]:
+    """Return the free memory of the fullest GPU before the weights: what is free now, less what a start showed to go.
+
+    That holds whatever others held at that start and hold now.
+    """
+    if inputs.args.on_cpu:
+        return _around(_cpu_free_gib(inputs)), "estimated"
+    free, facts = free_gib(inputs), inputs.facts
+    if facts.overhead_gib is None:
+        return _pre_by_itself(inputs, free)
+    pre = max(0.0, free - facts.overhead_gib)
+    if any(claimed_bytes(inputs, gpu.index) for gpu in used_gpus(inputs)):
+        return _around(pre), "estimated"  # what others will take is an estimate
+    if facts.pre_gib is not None and abs(pre - facts.pre_gib) <= PRE_MEASURED_GIB:
+        pre = facts.pre_gib  # the driver says 10 MiB less of the processes than they give back
+    return Interval(max(0.0, pre - PRE_MEASURED_GIB), pre, pre + PRE_MEASURED_GIB), "measured"
+
+
+def _pre_by_itself(inputs: PlanInput, free: float) -> tuple[Interval, Source]:
+    """Return the same where nobody knows how much was free before the start that showed it.
+
+    So it counts if it is what is free now less a context and communicators. If that is less than the estimate of them,
+    it may as well be that somebody holds the difference now, which only the low end knows then.
+    """
+    expected, measured = overhead_gib(inputs), inputs.facts.pre_gib
+    estimate = _around(max(0.0, free - expected))
+    if measured is None or measured * (1 - PRE_BAND) > estimate.best or not is_overhead(free - measured, expected):
+        return estimate, "estimated"
+    high = measured + PRE_MEASURED_GIB
+    if measured > estimate.best + PRE_UNSAID_GIB:
+        return Interval(estimate.low, measured, high), "estimated"
+    return Interval(measured - PRE_MEASURED_GIB, measured, high), "measured"
+
+
+def _around(gib: float) -> Interval:
+    return Interval(gib * (1 - PRE_BAND), gib, gib * (1 + PRE_BAND))
 
 
 def _communicator_gib(inputs: PlanInput) -> float:
@@ -185,9 +240,19 @@ def _room_gib(inputs: PlanInput, pre: Interval, pre_source: Source) -> Interval 
     best = fraction * pre.best - static.best
     if pre_source == "measured":
         # The same unknown in both starts: it cancels out as far as the fractions are the same.
-        half = abs(fraction - facts.kv_fraction) * PRE_UNSAID_GIB + fraction * PRE_DRIFT_GIB + facts.kv_page_gib / 2
+        half = abs(fraction - facts.kv_fraction) * PRE_UNSAID_GIB + facts.kv_page_gib / 2
+        half += fraction * _drift_gib(inputs)
         return Interval(best - half, best, best + half)
     return Interval(fraction * pre.low - static.high, best, fraction * pre.high - static.low)
+
+
+def _drift_gib(inputs: PlanInput) -> float:
+    """Return by how much free memory may differ from what a start with the same before it found."""
+    facts = inputs.facts
+    if facts.overhead_gib is None or facts.pre_gib is None:
+        return PRE_DRIFT_GIB
+    moved = abs(free_gib(inputs) - facts.overhead_gib - facts.pre_gib)
+    return PRE_DRIFT_GIB + min(moved, PRE_MEASURED_GIB)
 
 
 def _weights_gib(inputs: PlanInput, beside_gib: float) -> tuple[Interval, Source]:
@@ -200,9 +265,9 @@ def _weights_gib(inputs: PlanInput, beside_gib: float) -> tuple[Interval, Source
     if measured is not None:
         low = max(0.0, measured - WEIGHTS_MEASURED_GIB)
         return Interval(low, measured, measured + WEIGHTS_MEASURED_GIB), "measured"
-    args, shape = inputs.args, inputs.shape
-    gib = _weight_bytes(inputs, shape, shape.is_multimodal and not effective_args.uses_vision(args, shape)) / GIB
-    return Interval(gib * (1 - WEIGHTS_BAND), gib, gib * (1 + WEIGHTS_BAND)), "estimated"
+    loaded = loaded_weights.of(inputs.args, inputs.shape)
+    low, high = loaded.low * (1 - WEIGHTS_BAND) / GIB, loaded.high * (1 + WEIGHTS_BAND) / GIB
+    return Interval(low, loaded.best / GIB, high), "estimated"
 
 
 def _draft(inputs: PlanInput) -> tuple[float, int]:
@@ -217,25 +282,21 @@ def _draft(inputs: PlanInput) -> tuple[float, int]:
 def _draft_estimate(inputs: PlanInput) -> tuple[float, int]:
     args = inputs.args
     if inputs.draft_shape is not None:
-        return _weight_bytes(inputs, inputs.draft_shape, False) / GIB, 0
+        return _split_bytes(args, inputs.draft_shape) / GIB, 0
     tp, ep = args.integer("tp-size", 1), args.integer("ep-size", 1)
     own = 0 if args.text("speculative-draft-model-path") else inputs.shape.draft_layers
     if own:
-        return draft_bytes_per_rank(inputs.shape, tp, ep, args.attention_dp) / GIB, own
+        whole = effective_args.uses_all_to_all(args)
+        return draft_bytes_per_rank(
+            loaded_weights.typed(inputs.shape, args), tp, ep, args.attention_dp, whole
+        ) / GIB, own
     # Neither read nor in the model's own files: a layer of the model stands in for it.
-    return _weight_bytes(inputs, inputs.shape, False) / max(1, inputs.shape.layers) / GIB, 1
+    return _split_bytes(args, inputs.shape) / max(1, inputs.shape.layers) / GIB, 1
 
 
-def _weight_bytes(inputs: PlanInput, shape: ModelShape, without_vision: bool) -> int:
-    args = inputs.args
-    return weight_bytes_per_rank(
-        shape,
-        args.integer("tp-size", 1),
-        args.integer("pp-size", 1),
-        args.integer("ep-size", 1),
-        args.attention_dp,
-        without_vision=without_vision,
-    )
+def _split_bytes(args: EffectiveArgs, shape: ModelShape) -> int:
+    """Return a draft's weights on a rank; what SGLang quantises or offloads of them is not taken off."""
+    return loaded_weights.split_bytes(args, loaded_weights.typed(shape, args))
 
 
 def _multimodal_gib(args: EffectiveArgs, shape: ModelShape) -> float:

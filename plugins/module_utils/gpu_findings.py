@@ -48,13 +48,17 @@ def _there(inputs: PlanInput) -> list[Finding]:
             )
         ]
     missing = [index for index in inputs.gpus if index not in {gpu.index for gpu in gpus}]
-    if len(gpus) < ranks or missing:
+    needed = max(inputs.args.gpu_places) + 1
+    if len(gpus) < needed or missing:
         named = f"; GPUs {missing} do not exist" if missing else ""
+        first, step = inputs.args.integer("base-gpu-id"), inputs.args.integer("gpu-id-step", 1)
+        spread = f" from base-gpu-id {first} on with gpu-id-step {step}" if needed > ranks else ""
+        lower = ", lower base-gpu-id or gpu-id-step" if needed > ranks else ""
         return [
             finding(
                 "gpu.too_few",
-                f"{inputs.name}: {ranks} ranks on this node need {ranks} GPUs, {len(gpus)} are there{named}",
-                f"Set tp-size x pp-size to {len(gpus)} a node, or name more GPUs.",
+                f"{inputs.name}: {ranks} ranks on this node{spread} need {needed} GPUs, {len(gpus)} are there{named}",
+                f"Set tp-size x pp-size to {len(gpus)} a node{lower}, or name more GPUs.",
             )
         ]
     models = sorted({(gpu.name, gpu.total_bytes // GIB) for gpu in gpu_budget.used_gpus(inputs)})
@@ -148,7 +152,7 @@ def _fit(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
                 f"leaves anything for KV is {least:.3f}",
             )
         ]
-    found = []
+    found = _peak(inputs, gpu)
     window = max((group.window_tokens for group in inputs.shape.groups if group.kind == "swa"), default=0)
     if gpu.swa_tokens and window and gpu.swa_tokens <= window + inputs.args.integer("page-size", 1):
         # B model_executor/pool_configurator.py:210 raises; A hangs in its warm-up.
@@ -167,6 +171,20 @@ def _fit(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
             )
         )
     return found
+
+
+def _peak(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
+    if gpu.load_peak_bytes <= gpu.pre_bytes.low:
+        return []
+    where = "a rank's share of memory" if inputs.args.on_cpu else "each GPU"
+    return [
+        finding(
+            "gpu.load_peak",
+            f"{inputs.name}: SGLang quantises the weights after it has loaded them as they are: that takes "
+            f"{gpu.load_peak_bytes / GIB:.2f} GiB, and {gpu.pre_bytes.low / GIB:.2f} GiB are free on {where}",
+            "Use a checkpoint that is quantised already, more GPUs, or 'load-format: layered' with torchao-config.",
+        )
+    ]
 
 
 def _slack(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:

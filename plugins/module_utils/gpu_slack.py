@@ -21,9 +21,8 @@ MIB = 2**20
 # The list of free pages of the KV pool, int64 (A mem_cache/allocator/token.py:44): 2.2 GiB of the recorded toy model's.
 FREE_PAGE_BYTES = 8
 # Numbers of a token that are there at a time: so many times the hidden size beside those of attention and MLP, when run
-# eagerly; graphs hold more, so many times each. All are of 16 bits.
+# eagerly; graphs hold more, so many times each.
 EAGER_HIDDEN, GRAPH_HIDDEN, GRAPH_ATTENTION, GRAPH_MOE = 5, 9, 2, 1.7
-NUMBER_BYTES = 2
 # Prefill graphs beyond their activations, and the part of an eager run that capturing them leaves in the cache.
 PREFILL_GRAPH_BASE_BYTES = 80 * MIB
 CAPTURE_SHARE = 0.75
@@ -57,7 +56,7 @@ def parts(inputs: PlanInput, requests: int, kv_tokens: int) -> dict[str, int]:
         kv_tokens: The most tokens that the KV pool may hold.
     """
     args, shape = inputs.args, inputs.shape
-    graphs = decode_graph_bytes(args, shape)
+    graphs = decode_graph_bytes(args, shape, requests)
     cpu = args.on_cpu
     backend = _decode_backend(args)
     return {
@@ -94,11 +93,18 @@ def table_bytes(args: EffectiveArgs, requests: int, kv_tokens: int) -> int:
     return (requests + 1) * row * 4 + kv_tokens // args.integer("page-size", 1) * FREE_PAGE_BYTES
 
 
-def decode_graph_bytes(args: EffectiveArgs, shape: ModelShape) -> int:
-    """Return what the decode graphs hold: the back end's tables for the largest batch, logits, and the graphs."""
+def decode_graph_bytes(args: EffectiveArgs, shape: ModelShape, requests: int) -> int:
+    """Return what the decode graphs hold: the back end's tables for the largest batch, logits, and the graphs.
+
+    No batch is larger than the requests that may run, padded to the ranks of an attention group where their tokens are
+    gathered (A and B model_executor/runner/base_cuda_graph_runner.py, get_batch_sizes_to_capture).
+    """
     if args.text("cuda-graph-backend-decode") == "disabled":
         return 0
+    padding = args.attention_tp * args.integer("attn-cp-size", 1) if args.attention_dp > 1 else 1
     batch = args.integer("cuda-graph-max-bs-decode")
+    if requests > 0:  # else nothing fits, and the figure is for what would be tried
+        batch = min(batch, -(-requests // padding) * padding)
     drafts = effective_args.uses_draft(args)
     rows = batch * max(1, args.integer("speculative-num-draft-tokens") if drafts else 1)
     tables = rows * (args.integer("context-length") * _index_bytes(args) + _split_bytes(args, shape))
@@ -117,7 +123,8 @@ def prefill_bytes(args: EffectiveArgs, shape: ModelShape, requests: int, decode_
     chunk = chunk if chunk > 0 else args.integer("max-prefill-tokens")
     batch = min(max(1, requests), max(1, args.integer("cuda-graph-max-bs-decode")))
     outside: float = batch * shape.vocab_size * SAMPLE_LOGIT_BYTES
-    eager = chunk * NUMBER_BYTES * _eager_width(args, shape)
+    number = effective_args.number_bytes(args, shape)
+    eager = number * _eager_numbers(args, shape, chunk)
     if args.text("cuda-graph-backend-prefill") == "disabled":
         return int(max(outside, eager))
     captured = args.integer("cuda-graph-max-bs-prefill")
@@ -126,9 +133,9 @@ def prefill_bytes(args: EffectiveArgs, shape: ModelShape, requests: int, decode_
         outside = max(outside, eager)
     if args.release == NEW:
         # B captures what it would run eagerly, without compiling it; not measured.
-        return int(PREFILL_GRAPH_BASE_BYTES + captured * NUMBER_BYTES * _eager_width(args, shape) + outside)
-    held = PREFILL_GRAPH_BASE_BYTES + captured * NUMBER_BYTES * _graph_width(args, shape)
-    capturing = captured * NUMBER_BYTES * _eager_width(args, shape) * CAPTURE_SHARE
+        return int(PREFILL_GRAPH_BASE_BYTES + number * _eager_numbers(args, shape, captured) + outside)
+    held = PREFILL_GRAPH_BASE_BYTES + captured * number * _graph_width(args, shape)
+    capturing = number * _eager_numbers(args, shape, captured) * CAPTURE_SHARE
     return int(held + max(outside, capturing - decode_graphs_bytes))
 
 
@@ -186,8 +193,16 @@ def _mlp_width(args: EffectiveArgs, shape: ModelShape) -> tuple[float, float]:
     return 3 * dense / tp, routed
 
 
-def _eager_width(args: EffectiveArgs, shape: ModelShape) -> float:
-    return EAGER_HIDDEN * shape.hidden_size + _attention_width(args, shape) + max(_mlp_width(args, shape))
+def _eager_numbers(args: EffectiveArgs, shape: ModelShape, tokens: int) -> float:
+    """Return the numbers that are there at a time for so many tokens of a rank's attention.
+
+    Ranks of data-parallel attention gather the tokens of all of them before an MLP (A layers/dp_attention.py), unless
+    experts are reached by all-to-all: input and output are there once more then.
+    """
+    own = tokens * (EAGER_HIDDEN * shape.hidden_size + _attention_width(args, shape))
+    if args.attention_dp > 1 and not effective_args.uses_all_to_all(args):
+        return own + tokens * args.attention_dp * (2 * shape.hidden_size + max(_mlp_width(args, shape)))
+    return own + tokens * max(_mlp_width(args, shape))
 
 
 def _graph_width(args: EffectiveArgs, shape: ModelShape) -> float:

@@ -114,7 +114,7 @@ def _may_pass(refused: Sequence[Finding], inputs: PlanInput) -> bool:
     node = inputs.hardware
     alone = replace(
         inputs,
-        release_gpu_bytes={gpu.index: gpu.total_bytes - gpu.free_bytes for gpu in node.gpus},
+        release_gpu_bytes={gpu.index: gpu.used_bytes for gpu in node.gpus},  # never what the driver keeps for itself
         release_host_bytes=node.mem_total_bytes - node.mem_available_bytes,
     )
     return not refusals(memory_plan.plan(alone).findings)

@@ -8,7 +8,12 @@ Sizes of `--hicache-size` are decimal GB for each rank (A mem_cache/pool_host/ba
 
 from __future__ import annotations
 
-from ansible_collections.headroom.serving.plugins.module_utils import effective_args, gpu_budget, kv_pool
+from ansible_collections.headroom.serving.plugins.module_utils import (
+    effective_args,
+    gpu_budget,
+    kv_pool,
+    loaded_weights,
+)
 from ansible_collections.headroom.serving.plugins.module_utils.effective_args import EffectiveArgs
 from ansible_collections.headroom.serving.plugins.module_utils.flag_tables import NEW
 from ansible_collections.headroom.serving.plugins.module_utils.kv_pool import KvLayout
@@ -30,7 +35,8 @@ def budget(inputs: PlanInput, gpu: GpuBudget) -> HostBudget:
     others = sum(plan.host.claim_bytes for plan in inputs.others) + later
     available = max(0, _available_bytes(inputs) - others)
     on = args.flag("enable-hierarchical-cache")
-    usable = available - HOST_RESERVE_BYTES
+    offload = ranks * loaded_weights.host_bytes(args, inputs.shape)
+    usable = available - HOST_RESERVE_BYTES - offload
     pool = side = tokens = 0
     ratio = _ratio(inputs, gpu, usable + later) if on else 0.0
     size_gb = float(args.integer("hicache-size")) if on else 0.0
@@ -55,6 +61,7 @@ def budget(inputs: PlanInput, gpu: GpuBudget) -> HostBudget:
         process_bytes=process,
         process_source="estimated" if rss is None else "measured",
         computing_bytes=ranks * gpu.claim_bytes if args.on_cpu else 0,
+        offload_bytes=offload,
         load_window_bytes=window,
         tokens=tokens,
         unique_tokens=tokens * args.attention_dp * args.replicas,

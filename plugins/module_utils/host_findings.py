@@ -29,11 +29,12 @@ def counted(count: int, what: str) -> str:
 
 def findings(inputs: PlanInput, gpu: GpuBudget, host: HostBudget) -> list[Finding]:
     """Return the findings about host memory."""
-    found = [*_load_window(inputs, host)]
+    found = [*_load_window(inputs, host), *_offload(inputs, host)]
     if not inputs.args.flag("enable-hierarchical-cache"):
         return [*found, *_not_enabled(inputs), *_without_pools(inputs, host)]
     return [
         *found,
+        *_needs_gpu(inputs),
         *_radix(inputs),
         *_node_budget(inputs, host),
         *_lower_bound(inputs, gpu, host),
@@ -54,7 +55,9 @@ def _setting(inputs: PlanInput, host: HostBudget) -> str:
 
 def _sum(host: HostBudget) -> str:
     side = f" + {gb(host.side_bytes)} GB of side pools" if host.side_bytes else ""
-    return f"{counted(host.ranks, 'rank')} on this node x ({gb(host.pool_bytes)} GB{side}) + SGLang's reserve of 10 GiB"
+    more = f" + {gb(host.offload_bytes)} GB of offloaded weights" if host.offload_bytes else ""
+    ranks = counted(host.ranks, "rank")
+    return f"{ranks} on this node x ({gb(host.pool_bytes)} GB{side}) + SGLang's reserve of 10 GiB{more}"
 
 
 def _node_budget(inputs: PlanInput, host: HostBudget) -> list[Finding]:
@@ -62,7 +65,7 @@ def _node_budget(inputs: PlanInput, host: HostBudget) -> list[Finding]:
     others = (
         f", after {gb(host.claimed_by_others_bytes)} GB for other instances" if host.claimed_by_others_bytes else ""
     )
-    usable = f"{gb(max(0, available - host.reserve_bytes))} GB usable after the reserve{others}"
+    usable = f"{gb(max(0, available - host.reserve_bytes - host.offload_bytes))} GB usable after the reserve{others}"
     if need > available or host.pool_bytes <= 0:
         return [
             finding(
@@ -82,6 +85,13 @@ def _node_budget(inputs: PlanInput, host: HostBudget) -> list[Finding]:
             )
         ]
     return []
+
+
+def _needs_gpu(inputs: PlanInput) -> list[Finding]:
+    if not inputs.args.on_cpu:
+        return []
+    text = f"{inputs.name}: enable-hierarchical-cache needs a GPU to copy from, and the device is cpu"
+    return [finding("hicache.needs_gpu", text, "Remove enable-hierarchical-cache.")]
 
 
 def _radix(inputs: PlanInput) -> list[Finding]:
@@ -200,6 +210,25 @@ def _load_window(inputs: PlanInput, host: HostBudget) -> list[Finding]:
     ]
 
 
+def _offload(inputs: PlanInput, host: HostBudget) -> list[Finding]:
+    """Say what offloaded weights take; PyTorch rounds what it pins up to powers of two (CachingHostAllocator)."""
+    need, available = host.offload_bytes, host.available_bytes
+    if not need:
+        return []
+    size = inputs.args.integer("cpu-offload-gb")
+    said = (
+        f"{inputs.name}: cpu-offload-gb is {size}, for each rank: {counted(host.ranks, 'rank')} on this node keep "
+        f"{gb(need)} GB of weights in the host's memory, {gb(available)} GB are available"
+    )
+    cure = "Lower cpu-offload-gb, or free memory on the node."
+    if need > available:
+        return [finding("host.offload", said, cure)]
+    if 2 * need + host.process_bytes > available:
+        rounded = "Pinned memory is rounded up to powers of two, so that it may be up to twice as much, and processes"
+        return [finding("host.offload", f"{said}. {rounded} take {gb(host.process_bytes)} GB", cure, verdict="warn")]
+    return [finding("host.offload", said, verdict="ok")]
+
+
 def _not_enabled(inputs: PlanInput) -> list[Finding]:
     named = sorted(flag for flag in inputs.args.given if flag.startswith("hicache-"))
     if not named:
@@ -224,12 +253,15 @@ def _without_pools(inputs: PlanInput, host: HostBudget) -> list[Finding]:
             )
         ]
     if need + host.process_bytes > available:
+        what = f"weights and KV take {gb(need)} GB, " if need else ""
         return [
             finding(
                 "host.memory",
-                f"{inputs.name}: its processes take {gb(need + host.process_bytes)} GB of host memory "
-                f"({host.process_source}), {gb(available)} GB are available",
-                "Free memory on the node.",
+                f"{inputs.name}: {what}its processes {gb(host.process_bytes)} GB ({host.process_source}): "
+                f"{gb(need + host.process_bytes)} GB of host memory, {gb(available)} GB are available",
+                "Lower max-total-tokens or mem-fraction-static, or free memory."
+                if need
+                else "Free memory on the node.",
                 verdict="warn",
             )
         ]

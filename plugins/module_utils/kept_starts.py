@@ -23,6 +23,8 @@ from ansible_collections.headroom.serving.plugins.module_utils.start_facts impor
 KEPT = 5
 _FORMAT = 1
 _LARGEST_FILE_BYTES = 1_000_000
+# Not in files of before it was kept.
+_ADDED = ("free_gib", "overhead_gib")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Setting:
     a state of linear attention. page_tokens: tokens of a page. limit_tokens: max-total-tokens. draft_gib and
     multimodal_gib: what the plan took off for a draft model and images. host_pool_planned_gb: all host pools of a rank
     in decimal GB, without what starts had shown of them; for host_pool_tokens GPU tokens if they go by a ratio, else 0.
+    free_gib: what was free of its fullest GPU when it was planned, with what the outgoing release gave back; None if
+    that is not known. overhead_gib: what the plan took off that for CUDA's context and communicators.
     """
 
     name: str
@@ -48,6 +52,8 @@ class Setting:
     multimodal_gib: float
     host_pool_planned_gb: float | None
     host_pool_tokens: int
+    free_gib: float | None = None
+    overhead_gib: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -108,12 +114,13 @@ def _sensible(item: Mapping[str, Any]) -> KeptStart:
         setting.fixed_bytes,
         setting.state_bytes,
         setting.host_pool_tokens,
+        setting.overhead_gib,
         rss_gb,
     )
     if not (
         0 <= when < 1e11
         and all(0 < fraction <= 1 for fraction in (setting.fraction, start.fraction) if fraction is not None)
-        and (start.pre_gib is None or start.pre_gib > 0)
+        and all(free > 0 for free in (start.pre_gib, setting.free_gib) if free is not None)
         and setting.page_tokens > 0
         and setting.token_bytes > 0
         and all(figure >= 0 for figure in never_negative if figure is not None)
@@ -123,7 +130,8 @@ def _sensible(item: Mapping[str, Any]) -> KeptStart:
 
 
 def _values(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: _value(str(field.type), data[field.name]) for field in fields(kind)}
+    there = [field for field in fields(kind) if field.name in data or field.name not in _ADDED]
+    return {field.name: _value(str(field.type), data[field.name]) for field in there}
 
 
 def _value(kind: str, value: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ansible_collections.headroom.serving.plugins.module_utils import model_bounds
 from ansible_collections.headroom.serving.plugins.module_utils.model_config import ModelConfig
 
 LayerKind = Literal["mha", "mla", "swa", "linear"]
@@ -162,7 +163,8 @@ def _sliding(config: ModelConfig, layers: int) -> LayerGroup:
 
 
 def _window(config: ModelConfig) -> int:
-    return config.text.whole("sliding_window_size", "sliding_window", "window_size", "attention_chunk_size", default=0)
+    names = ("sliding_window_size", "sliding_window", "window_size", "attention_chunk_size")
+    return config.text.whole(*names, default=0, most=model_bounds.TOKENS)
 
 
 def _sliding_layers(config: ModelConfig) -> int:
@@ -199,7 +201,7 @@ def _linear_layers(config: ModelConfig) -> int:
         return pattern[: config.layers].count("M")
     kda = text.inner("linear_attn_config")
     if kda is not None:
-        return len([layer for layer in kda.wholes("kda_layers") if 1 <= layer <= config.layers])
+        return len({layer for layer in kda.wholes("kda_layers") if 1 <= layer <= config.layers})
     if config.architecture.startswith("FalconH1"):
         return config.layers
     kinds = text.words("layer_types")[: config.layers] or text.words("layers_block_type")[: config.layers]

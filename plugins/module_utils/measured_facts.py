@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -43,15 +44,18 @@ _ARGUMENTS = (
     "disaggregation-mode",
     "dtype",
     "elastic-ep-backend",
+    "enable-deepep-waterfill",
     "enable-dp-lm-head",
     "enable-fp32-lm-head",
     "enable-lora",
     "enable-memory-saver",
     "enable-mscclpp",
     "enable-multi-layer-eagle",
+    "enable-multimodal",
     "enable-nccl-nvls",
     "enable-symm-mem",
     "enable-torch-symm-mem",
+    "enable-waterfill",
     "encoder-only",
     "ep-num-redundant-experts",
     "ep-size",
@@ -69,6 +73,7 @@ _ARGUMENTS = (
     "max-loras-per-batch",
     "mm-enable-dp-encoder",
     "mm-feature-transport",
+    "model-impl",
     "modelopt-quant",
     "moe-a2a-backend",
     "moe-dense-tp-size",
@@ -96,6 +101,8 @@ _ENVIRONMENT = ("CUDA_", "NCCL_", "PYTORCH_", "SGLANG_")
 _UNEXPLAINED_GIB = 2.0
 # A start with less free memory than another by this part had it because somebody else held some.
 _HELD_PART = 0.01
+# Two starts whose contexts and communicators differ by no more took the same: the log rounds to 0.01 GiB.
+_SAME_GIB = 0.02
 _Figure = TypeVar("_Figure", int, float)
 
 
@@ -126,8 +133,12 @@ def key(args: EffectiveArgs, model_digest: str, engine_id: str, gpus: Sequence[G
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def setting(inputs: PlanInput) -> Setting:
+def setting(inputs: PlanInput, is_alone: bool = True) -> Setting:
     """Return what to keep of a plan's inputs together with what the start will show.
+
+    Args:
+        inputs: What the plan was made from.
+        is_alone: Whether no other instance was planned to start on the same GPUs before it.
 
     Raises:
         HeadroomError: If a flag has a value that can't be one.
@@ -139,6 +150,8 @@ def setting(inputs: PlanInput) -> Setting:
     layout = gpu_budget.layout(inputs)
     token_bytes, fixed_bytes = kv_pool.cost_bytes(layout, args)
     planned = (host.pool_bytes + host.side_bytes) / 1e9
+    # What others were yet to take is an estimate, so what was free before this start is not known then.
+    free_gib = gpu_budget.free_gib(inputs) if is_alone and not gpu.claimed_by_others_bytes else 0.0
     return Setting(
         name=inputs.name,
         engine_version=args.engine_version,
@@ -154,6 +167,8 @@ def setting(inputs: PlanInput) -> Setting:
         # What the engine shrinks to the memory that is free says nothing of another start.
         host_pool_planned_gb=None if not planned or host_budget.is_auto_sized(args) else planned,
         host_pool_tokens=0 if host.size_gb else int(gpu.tokens.high),
+        free_gib=None if args.on_cpu or not free_gib else free_gib,
+        overhead_gib=gpu_budget.overhead_gib(inputs),
     )
 
 
@@ -187,10 +202,11 @@ def load(root: Path, key: str) -> tuple[Facts, str]:
     if not starts:
         return Facts(), ""
     newest = starts[0]
-    pre = _pre_gib(starts)
+    pre, overhead = _before_weights(starts)
     text = f"measured at the start of {_utc(newest)}"
     facts = Facts(
         pre_gib=pre,
+        overhead_gib=overhead,
         weights_gib=_first(one.start.weights_gib for one in starts),
         draft_weights_gib=_first(one.start.draft_weights_gib for one in starts),
         tokens=newest.start.tokens,
@@ -242,6 +258,30 @@ def _kv(one: KeptStart) -> tuple[float, float, float]:
     taken = (start.tokens or 0) * setting.token_bytes + setting.fixed_bytes + (start.states or 0) * setting.state_bytes
     page = setting.page_tokens * setting.token_bytes
     return start.fraction or setting.fraction, (taken + page / 2) / GIB, page / GIB
+
+
+def _before_weights(starts: Sequence[KeptStart]) -> tuple[float | None, float | None]:
+    """Return (free memory before the weights, what had gone of it by then) of a start that is typical; in GiB.
+
+    The second is None if no start tells: what was free before it was not kept, or had changed by the time it started.
+    Of two that differ the larger counts, of more the middle one. Where the newest pool that tells anything is of a
+    typical start, it is that start's: the log's rounding is the same in both then, and cancels out.
+    """
+    shown = [(gib, one) for one in starts for gib in [_overhead_gib(one)] if gib is not None]
+    if not shown:
+        return _pre_gib(starts), None
+    middle = statistics.median_high([gib for gib, _one in shown])
+    typical = [(gib, one) for gib, one in shown if abs(gib - middle) <= _SAME_GIB]
+    gib, one = next((pair for pair in typical if not _unusable(pair[1])), typical[0])
+    return one.start.pre_gib, gib
+
+
+def _overhead_gib(one: KeptStart) -> float | None:
+    """Return what went of a GPU's free memory before the weights of a start; None if it was not that alone."""
+    free, pre = one.setting.free_gib, one.start.pre_gib
+    if free is None or pre is None or not gpu_budget.is_overhead(free - pre, one.setting.overhead_gib):
+        return None
+    return free - pre
 
 
 def _pre_gib(starts: Sequence[KeptStart]) -> float | None:

@@ -13,6 +13,7 @@ from ansible_collections.headroom.serving.plugins.module_utils.flag_tables impor
 
 LARGE_GPU_MIB = 60 * 1024
 RESERVE_FLOOR_MIB = 10 * 1024
+SPECULATIVE_REQUESTS = 48  # running at a time with speculative decoding, unless they are given
 HOST_RESERVE_BYTES = 10 * 2**30  # A mem_cache/pool_host/base.py:25, B :28
 # A configs/model_config.py:1713
 _NO_PREFILL_GRAPH_OLD = {
@@ -42,6 +43,20 @@ _MULTIMODAL_PREFILL_GRAPH_NEW = _MULTIMODAL_PREFILL_GRAPH_OLD | {
     "Qwen3_5MoeForConditionalGeneration",
     "Qwen4ExpForConditionalGeneration",
 }
+# A configs/model_config.py:293; B :692 has one more
+_TEXT_ONLY_OLD = frozenset(
+    {"Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration", "Step3VLForConditionalGeneration"}
+)
+_TEXT_ONLY_NEW = _TEXT_ONLY_OLD | {"InklingForConditionalGeneration"}
+# A models/mllama4.py:447, B :468 and models/inkling.py:997; Gemma 3 and Step 3 load a tower that they don't use.
+TEXT_ONLY_WITHOUT_TOWER = frozenset({"Llama4ForConditionalGeneration", "InklingForConditionalGeneration"})
+# Ways to reach experts that spread them over all ranks (A server_args.py:5273-5360, B arg_groups/overrides.py:1578).
+SPANNING_ALL_TO_ALL = frozenset(
+    {
+        *("megamoe", "deepep", "deepep_v2", "mooncake", "nixl", "ascend_fuseep", "flashinfer", "flashinfer_megamoe"),
+        *("mori", "pplx"),
+    }
+)
 # Models with attention sinks, which FlashInfer lacks (A configs/model_config.py:648).
 _ATTENTION_SINKS = {"GptOssForCausalLM"}
 # A server_args.py:4524-4705, B arg_groups: back ends that fix the size of a page, by the pages they bear.
@@ -123,6 +138,11 @@ def prefill_graph_by_default(release: str, architecture: str, multimodal: bool) 
     return not multimodal or architecture in allowed
 
 
+def text_only_by_default(release: str) -> frozenset[str]:
+    """Return the architectures that take no images unless `--enable-multimodal` is given."""
+    return _TEXT_ONLY_NEW if release == NEW else _TEXT_ONLY_OLD
+
+
 def page_tokens(given: int | None, backends: tuple[str, ...], indexed: bool) -> tuple[int, str]:
     """Return the tokens of a page and the source (A server_args.py:4806, :4524-4705, :3622; B the same rules)."""
     for backend in backends:
@@ -182,7 +202,6 @@ def reserved_mib(
 
 def vision_factor(layers: int, hidden_size: int) -> float:
     """Return the factor on the default fraction of a model with a vision tower (A server_args.py:6997, B :417)."""
-    layers, hidden_size = layers or 24, hidden_size or 1024
     complexity = layers * hidden_size**2 / (24 * 1024**2)
     return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (complexity - 1.0)))
 

@@ -17,15 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.headroom.serving.plugins.module_utils import model_bounds
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
 
 # Real ones have a few kB; a tree of objects takes thirty times its text.
 LARGEST_BYTES = 4_000_000
 _CURE = "Copy or download the model's config.json again."
-_DTYPES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4, "float64": 8}
+# Bytes of an element, by the names that a config may give.
+DTYPES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4, "float64": 8}
 # The order in which SGLang looks for them.
-_CONTEXT = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
+CONTEXT = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
 _KV_HEADS = (
     "n_head_kv",
     "num_kv_heads",
@@ -45,11 +47,12 @@ class Figures:
     values: Mapping[str, Any]
     where: str
 
-    def whole(self, *names: str, default: int | None = None, least: int = 0) -> int:
+    def whole(self, *names: str, default: int | None = None, least: int = 0, most: int = model_bounds.DIMENSION) -> int:
         """Return the first figure that is given, as SGLang takes the first of several names.
 
         Raises:
-            HeadroomError: If it is no whole number or too small, or if none is given and there is no default.
+            HeadroomError: If it is no whole number, too small or larger than any model's, or if none is given and
+                there is no default.
         """
         for name in names:
             value = self.values.get(name)
@@ -57,9 +60,10 @@ class Figures:
                 continue
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 10**12:
-                raise invalid(f"{self.where}: {name} is {_shown(value)}; it must be a whole number from {least} up")
-            return value
+            fault = model_bounds.whole_fault(value, least, most)
+            if fault:
+                raise invalid(f"{self.where}: {name} is {_shown(value)}; {fault}")
+            return int(value)
         if default is None:
             raise invalid(f"{self.where} has no {names[0]}")
         return default
@@ -83,7 +87,7 @@ class Figures:
             return ()
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise invalid(f"{self.where}: {name} is {_shown(value)}; it must be a list of texts")
-        return tuple(value)
+        return tuple(self._of_layers(name, value))
 
     def wholes(self, name: str) -> tuple[int, ...]:
         """Return a list of whole numbers, or () where there is none.
@@ -96,7 +100,16 @@ class Figures:
             return ()
         if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
             raise invalid(f"{self.where}: {name} is {_shown(value)}; it must be a list of whole numbers")
-        return tuple(value)
+        return tuple(self._of_layers(name, value))
+
+    def _of_layers(self, name: str, value: list[Any]) -> list[Any]:
+        """Return a list that has one entry for each layer at most."""
+        if len(value) > model_bounds.LAYERS:
+            raise invalid(
+                f"{self.where}: {name} has {len(value):,} entries; {model_bounds.LAYERS:,} layers are the most that "
+                "any model could have"
+            )
+        return value
 
     def inner(self, *names: str) -> Figures | None:
         """Return the first nested mapping that is given, or None."""
@@ -145,7 +158,7 @@ class ModelConfig:
     @property
     def dtype_bytes(self) -> int:
         """Bytes of an element that is not quantised, once loaded."""
-        return _DTYPES[self.dtype]
+        return DTYPES[self.dtype]
 
     @property
     def is_draft(self) -> bool:
@@ -193,11 +206,12 @@ def parse(
     architectures = whole.words("architectures")
     if not architectures:
         raise invalid(f"{where} has no architectures")
+    if not model_bounds.is_name(architectures[0]):
+        raise invalid(f"{where}: architectures[0] is {_shown(architectures[0])}; that is no name of one")
     hidden_size = text.whole("hidden_size", "n_embd", "d_model", "dim", least=1)
-    pattern = text.text("hybrid_override_pattern")
     heads = text.whole("num_attention_heads", "n_head", "num_heads", "n_heads", least=1)
     head_dim = text.whole("head_dim", default=max(1, hidden_size // heads), least=1)
-    experts = text.whole(*_EXPERTS, default=0)
+    experts = text.whole(*_EXPERTS, default=0, most=model_bounds.EXPERTS)
     intermediate = text.whole("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", default=0)
     dtype = _dtype(whole, text)
     if dtype == "float16" and not whole.text("dtype", "torch_dtype") and not text.text("dtype", "torch_dtype"):
@@ -212,16 +226,16 @@ def parse(
         text=text,
         architecture=architectures[0],
         model_type=whole.text("model_type") or text.text("model_type"),
-        layers=text.whole(*_LAYERS, default=len(pattern) or None, least=1),
+        layers=_layers(text),
         hidden_size=hidden_size,
-        vocab_size=text.whole("vocab_size", least=1),
+        vocab_size=text.whole("vocab_size", least=1, most=model_bounds.VOCABULARY),
         attention_heads=heads,
         kv_heads=_kv_heads(whole, text, heads),
         head_dim=head_dim,
         v_head_dim=text.whole("v_head_dim", default=head_dim, least=1),
         intermediate_size=intermediate,
         experts=experts,
-        experts_per_token=text.whole(*_EXPERTS_PER_TOKEN, default=0),
+        experts_per_token=text.whole(*_EXPERTS_PER_TOKEN, default=0, most=model_bounds.EXPERTS),
         moe_intermediate_size=text.whole(
             "moe_intermediate_size", "expert_ffn_hidden_size", default=intermediate if experts else 0
         ),
@@ -230,12 +244,12 @@ def parse(
         quantization=quantization,
         kv_cache_quant=kv_cache_quant,
         tied_embeddings=whole.flag("tie_word_embeddings", text.flag("tie_word_embeddings")),
-        draft_layers=text.whole("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0),
-        is_multimodal=bool(vision.values) or thinker is not None or whole.inner("audio_config") is not None,
-        vision_layers=vision.whole(
-            "vt_num_hidden_layers", "num_hidden_layers", "depth", "layers", "num_layers", default=0
+        draft_layers=text.whole(
+            "num_nextn_predict_layers", "mtp_num_hidden_layers", default=0, most=model_bounds.LAYERS
         ),
-        vision_hidden_size=vision.whole("vt_hidden_size", "hidden_size", "embed_dim", "width", "dim", default=0),
+        is_multimodal=bool(vision.values) or thinker is not None or whole.inner("audio_config") is not None,
+        vision_layers=_vision(whole, ("num_hidden_layers", "vt_num_hidden_layers"), 24, model_bounds.LAYERS),
+        vision_hidden_size=_vision(whole, ("hidden_size", "vt_hidden_size"), 1024, model_bounds.DIMENSION),
         approximate=tuple(notes),
     )
 
@@ -245,7 +259,7 @@ def _object(path: Path) -> dict[str, Any] | None:
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise invalid(f"{path} has {path.stat().st_size} bytes, more than any such file")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"), parse_int=_number)
     except FileNotFoundError:
         if path.is_symlink():
             raise invalid(f"{path} is a link to {path.readlink()}, which is not there") from None
@@ -259,12 +273,38 @@ def _object(path: Path) -> dict[str, Any] | None:
     return found
 
 
+def _number(digits: str) -> int | float:
+    """Return a number of JSON; one of millions of digits, which int() takes hours for, is none of a model's."""
+    return int(digits) if len(digits) <= 40 else float(digits)
+
+
+def _layers(text: Figures) -> int:
+    pattern = text.text("hybrid_override_pattern")
+    if len(pattern) > model_bounds.LAYERS:
+        raise invalid(
+            f"{text.where}: hybrid_override_pattern has {len(pattern):,} letters; {model_bounds.LAYERS:,} layers are "
+            "the most that any model could have"
+        )
+    return text.whole(*_LAYERS, default=len(pattern) or None, least=1, most=model_bounds.LAYERS)
+
+
 def _text_config(whole: Figures) -> Figures:
     """Return the language model's part, in SGLang's order of precedence."""
     thinker = whole.inner("thinker_config")
     if thinker is not None:
         return thinker.inner("text_config") or thinker
     return whole.inner("llm_config", "language_config", "text_config") or whole
+
+
+def _vision(whole: Figures, names: tuple[str, ...], default: int, most: int) -> int:
+    """Return a figure of the vision tower as SGLang's rule for images reads it; 0 where that finds no tower.
+
+    It looks for a vision_config at the top and there for these names only (A server_args.py:6997-7008, B
+    memory_hook.py:430-441); a tower that names its layers otherwise, such as "depth", counts as one of 24. The classes
+    of Kimi-K2.5 (configs/kimi_k25.py) have those names for what its file calls vt_*.
+    """
+    vision = whole.inner("vision_config")
+    return 0 if vision is None else vision.whole(*names, default=default, most=most)
 
 
 def _kv_heads(whole: Figures, text: Figures, heads: int) -> int:
@@ -287,7 +327,22 @@ def _context(text: Figures) -> int:
         kind = scaling.text("rope_type")
         if usable and "original_max_position_embeddings" not in scaling.values and kind != "llama3":
             factor = given
-    return int(factor * text.whole(*_CONTEXT, default=2048, least=1))
+    tokens = factor * text.whole(*CONTEXT, default=2048, least=1, most=model_bounds.TOKENS)
+    if not 1 <= tokens <= model_bounds.TOKENS:
+        raise invalid(
+            f"{text.where}: factor is {_shown(factor)}, which makes the context {tokens:.3g} tokens; it must be from 1 "
+            f"to {model_bounds.TOKENS:,}, the most that any model could have"
+        )
+    return int(tokens)
+
+
+def context_tokens(override: Mapping[str, Any], own: int) -> int:
+    """Return the context length once some keys of config.json are overridden; `own` is that of the file.
+
+    Raises:
+        HeadroomError: With `model.config_invalid`.
+    """
+    return _context(Figures({"max_position_embeddings": own, **override}, "json-model-override-args"))
 
 
 def _dtype(whole: Figures, text: Figures) -> str:
@@ -297,8 +352,8 @@ def _dtype(whole: Figures, text: Figures) -> str:
     if not given and quantization is not None and quantization.text("quant_method") == "mxfp4":
         return "bfloat16"  # server_args.py sets it for gpt-oss, whose config names none
     named = given.replace("torch.", "") or "float32"
-    if named not in _DTYPES:
-        raise invalid(f"{whole.where}: dtype is {_shown(given)}; known are {', '.join(_DTYPES)}")
+    if named not in DTYPES:
+        raise invalid(f"{whole.where}: dtype is {_shown(given)}; known are {', '.join(DTYPES)}")
     if named in ("float32", "float"):
         return "bfloat16" if (text.text("model_type") or "").startswith("gemma") else "float16"
     return "float16" if named == "half" else named

@@ -12,13 +12,19 @@ import contextlib
 import os
 from pathlib import Path
 
-from ansible_collections.headroom.serving.plugins.module_utils import layer_groups, model_config, tensor_parts
+from ansible_collections.headroom.serving.plugins.module_utils import (
+    layer_groups,
+    model_config,
+    shape_bounds,
+    tensor_parts,
+)
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 from ansible_collections.headroom.serving.plugins.module_utils.layer_groups import LayerGroup
 from ansible_collections.headroom.serving.plugins.module_utils.model_config import ModelConfig
 from ansible_collections.headroom.serving.plugins.module_utils.model_files import ModelFiles
 from ansible_collections.headroom.serving.plugins.module_utils.rank_weights import (
     draft_bytes_per_rank,
+    offloaded_bytes_per_rank,
     weight_bytes_per_rank,
 )
 from ansible_collections.headroom.serving.plugins.module_utils.shape_record import (
@@ -37,6 +43,7 @@ __all__ = [
     "draft_bytes_per_rank",
     "from_dir",
     "from_json",
+    "offloaded_bytes_per_rank",
     "stored",
     "to_json",
     "weight_bytes_per_rank",
@@ -90,7 +97,7 @@ def _shape(config: ModelConfig, files: ModelFiles) -> ModelShape:
     groups, group_notes = layer_groups.of(config)
     read = parts_of(config, files)
     target = [part for part in read.parts if not part.draft and part.stored]
-    return ModelShape(
+    shape = ModelShape(
         format=FORMAT,
         architecture=config.architecture,
         model_type=config.model_type,
@@ -127,3 +134,12 @@ def _shape(config: ModelConfig, files: ModelFiles) -> ModelShape:
         parts=read.parts,
         allocations=read.allocations,
     )
+    # Whatever passes here reads back from its record, too.
+    fault = shape_bounds.fault(vars(shape))
+    if fault:
+        figures = (
+            f"{shape.layers:,} layers, {shape.experts:,} experts, sides of {shape.hidden_size:,} and "
+            f"{max(shape.intermediate_size, shape.moe_intermediate_size):,}, a vocabulary of {shape.vocab_size:,}"
+        )
+        raise model_config.invalid(f"{config.top.where} describes, with {figures}, what no model is: {fault}")
+    return shape

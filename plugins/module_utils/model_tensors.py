@@ -48,6 +48,7 @@ def of(config: ModelConfig) -> Iterator[tuple[str, int]]:
     norms = ["input_layernorm", "post_attention_layernorm"]
     if config.model_type in _FOUR_NORMS:
         norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
+    plain_layers = frozenset(config.text.wholes("mlp_only_layers"))
     for layer in range(config.layers):
         prefix = f"model.layers.{layer}."
         for norm in norms:
@@ -56,7 +57,7 @@ def of(config: ModelConfig) -> Iterator[tuple[str, int]]:
         for name, elements in attention:
             yield f"{prefix}self_attn.{name}", elements
         for name, elements in (
-            _experts(config) if _has_experts(config, layer) else _mlp(hidden, config.intermediate_size)
+            _experts(config) if _has_experts(config, layer, plain_layers) else _mlp(hidden, config.intermediate_size)
         ):
             yield f"{prefix}mlp.{name}", elements
 
@@ -95,13 +96,13 @@ def _latent(config: ModelConfig) -> Iterator[tuple[str, int]]:
     yield "o_proj.weight", heads * value * hidden
 
 
-def _has_experts(config: ModelConfig, layer: int) -> bool:
+def _has_experts(config: ModelConfig, layer: int, plain_layers: frozenset[int]) -> bool:
     text = config.text
     if not config.experts:
         return False
     if layer < text.whole("first_k_dense_replace", default=0):
         return False
-    if layer in text.wholes("mlp_only_layers"):
+    if layer in plain_layers:
         return False
     if config.model_type.startswith(("qwen2", "qwen3")):
         return (layer + 1) % text.whole("decoder_sparse_step", default=1, least=1) == 0

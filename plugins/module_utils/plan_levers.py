@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.headroom.serving.plugins.module_utils import effective_args
+from ansible_collections.headroom.serving.plugins.module_utils import effective_args, loaded_weights
 from ansible_collections.headroom.serving.plugins.module_utils.findings import Finding, finding
 from ansible_collections.headroom.serving.plugins.module_utils.flag_tables import NEW, OLD
 from ansible_collections.headroom.serving.plugins.module_utils.host_findings import counted, gb
@@ -34,13 +34,17 @@ def estimates(inputs: PlanInput, gpu: GpuBudget) -> tuple[str, ...]:
     ):
         half = (interval.high - interval.low) / 2 / GIB
         said.append(f"{name}: {interval.best / GIB:.2f} GiB +- {half:.2f} ({source})")
+    if gpu.weights_source == "estimated":
+        said += [
+            f"the weights are an estimate: {reason}" for reason in loaded_weights.reasons(inputs.args, inputs.shape)
+        ]
     said += [f"the model's figures are estimates: {reason}" for reason in inputs.shape.approximate]
     return tuple(said)
 
 
 def findings(inputs: PlanInput, gpu: GpuBudget, host: HostBudget) -> list[Finding]:
     """Return what should be known though it forbids nothing."""
-    found = _engine(inputs) + _draft(inputs, gpu)
+    found = _engine(inputs) + _weights(inputs, gpu) + _draft(inputs, gpu)
     if gpu.tokens.low > 0:
         found += _requests(inputs, gpu) + _limits(inputs, gpu)
     if host.tokens:
@@ -58,6 +62,22 @@ def _engine(inputs: PlanInput) -> list[Finding]:
             f"{inputs.name}: this plan follows SGLang {inputs.args.release}; the sizes of {version} were "
             "never compared with it",
             "Compare the plan with what the server reports after its first start.",
+        )
+    ]
+
+
+def _weights(inputs: PlanInput, gpu: GpuBudget) -> list[Finding]:
+    """Say where flags make of the weights what only a start will show."""
+    reasons = loaded_weights.reasons(inputs.args, inputs.shape)
+    if gpu.weights_source == "measured" or not reasons:
+        return []
+    low, high = gpu.weights_bytes.low / GIB, gpu.weights_bytes.high / GIB
+    return [
+        finding(
+            "plan.weights_uncertain",
+            f"{inputs.name}: the weights take {low:.2f} to {high:.2f} GiB a rank: {'; '.join(reasons)}. "
+            "The plan judges by the most",
+            "The first start shows it, and later plans know.",
         )
     ]
 

@@ -34,11 +34,13 @@ class Interval:
 class Facts:
     """What a start of the same model, engine, TP and type has shown; None is not measured.
 
-    pre_gib: free memory of a GPU before the weights. weights_gib: weights of a rank. tokens: KV tokens. slack_gib: free
-    memory of a GPU once the server was ready. host_pool_gb: all host pools of a rank, decimal GB, and
-    host_pool_planned_gb what the plan of that start had said. rss_rank_gb: memory of a rank's process without pools.
-    draft_weights_gib: weights of draft models on a rank. kv_gib: what a GPU with pre_gib had left for KV at the
-    fraction kv_fraction, give or take half of kv_page_gib; None where a limit and not that memory sized the pool.
+    pre_gib: free memory of a GPU before the weights. overhead_gib: by how much that was less than what was free before
+    the start, which is CUDA's context and communicators and the same whatever others hold. weights_gib: weights of a
+    rank. tokens: KV tokens. slack_gib: free memory of a GPU once the server was ready. host_pool_gb: all host pools of
+    a rank, decimal GB, and host_pool_planned_gb what the plan of that start had said. rss_rank_gb: memory of a rank's
+    process without pools. draft_weights_gib: weights of draft models on a rank. kv_gib: what a GPU with pre_gib had
+    left for KV at the fraction kv_fraction, give or take half of kv_page_gib; None where a limit and not that memory
+    sized the pool.
     """
 
     pre_gib: float | None = None
@@ -52,6 +54,7 @@ class Facts:
     kv_gib: float | None = None
     kv_fraction: float | None = None
     kv_page_gib: float = 0.0
+    overhead_gib: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ class GpuBudget:
     pre_bytes is what is free before the weights; fraction x pre is for weights and KV, the rest is slack. The parts of
     the slack, with their sum in need_bytes: request_table, decode_graph, chunk (activations of a prefill chunk, or the
     prefill graphs that hold them), vision, workspace, communicator, fragments. reserve_bytes is SGLang's own figure for
-    the same. left_bytes is what no estimate claims.
+    the same. left_bytes is what no estimate claims. load_peak_bytes are weights as they lie there before SGLang
+    quantises them itself, 0 where they never do.
     """
 
     total_bytes: int
@@ -121,6 +125,7 @@ class GpuBudget:
     fragment_bytes: int
     claimed_by_others_bytes: int
     minimum_fraction: float
+    load_peak_bytes: int
 
     @property
     def need_bytes(self) -> int:
@@ -160,7 +165,10 @@ class GpuBudget:
 
 @dataclass(frozen=True)
 class HostBudget:
-    """Host memory on the node, in bytes. pool_bytes and side_bytes are of one rank, all others of the node."""
+    """Host memory on the node, in bytes. pool_bytes and side_bytes are of one rank, all others of the node.
+
+    offload_bytes are weights that cpu-offload-gb keeps there.
+    """
 
     total_bytes: int
     available_bytes: int
@@ -174,6 +182,7 @@ class HostBudget:
     process_bytes: int
     process_source: Source
     computing_bytes: int
+    offload_bytes: int
     load_window_bytes: int
     tokens: int
     unique_tokens: int
@@ -184,13 +193,13 @@ class HostBudget:
 
     @property
     def needed_bytes(self) -> int:
-        """What is certain: pools, SGLang's reserve, and on a CPU weights and KV."""
-        return self.pools_bytes + self.reserve_bytes + self.computing_bytes
+        """What is certain: pools, SGLang's reserve, offloaded weights, and on a CPU weights and KV."""
+        return self.pools_bytes + self.reserve_bytes + self.computing_bytes + self.offload_bytes
 
     @property
     def claim_bytes(self) -> int:
         """What the instance takes of the node's memory in all, without SGLang's reserve."""
-        return self.pools_bytes + self.computing_bytes + self.process_bytes
+        return self.pools_bytes + self.computing_bytes + self.offload_bytes + self.process_bytes
 
 
 @dataclass(frozen=True)

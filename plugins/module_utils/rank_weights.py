@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from ansible_collections.headroom.serving.plugins.module_utils import tensor_parts, weight_parts
 from ansible_collections.headroom.serving.plugins.module_utils.shape_record import ModelShape
@@ -31,6 +34,7 @@ class Split:
     vision_dp: bool = False
     without_vision: bool = False
     all_to_all: bool = False
+    offload_bytes: int = 0
 
 
 # The search for values that fit plans dozens of times, and the weights are the same each time.
@@ -44,6 +48,7 @@ def weight_bytes_per_rank(
     vision_dp: bool = False,
     without_vision: bool = False,
     all_to_all: bool = False,
+    offload_bytes: int = 0,
 ) -> int:
     """Return the bytes of weights that the fullest rank holds after loading, those of draft layers not included.
 
@@ -56,19 +61,36 @@ def weight_bytes_per_rank(
         vision_dp: `--mm-enable-dp-encoder`.
         without_vision: `--language-only` or `--language-model-only`.
         all_to_all: `--moe-a2a-backend` is given and not "none": shared experts are whole on each rank then.
+        offload_bytes: Up to how many bytes of a rank's layers lie in the host's memory instead.
     """
-    split = Split(tp, pp, ep, attention_dp, vision_dp, without_vision, all_to_all)
+    split = Split(tp, pp, ep, attention_dp, vision_dp, without_vision, all_to_all, offload_bytes)
     parts = [part for part in shape.parts if not part.draft]
     if not parts:
         # A shape that was put together from totals alone.
-        return -(-(-(-shape.sharded_bytes // tp) + shape.replicated_bytes) // pp)
-    held = max(sum(_on_rank(shape, part, split, stage) for part in parts) for stage in range(pp))
+        held = -(-(-(-shape.sharded_bytes // tp) + shape.replicated_bytes) // pp)
+        return held - min(offload_bytes, -(-shape.sharded_bytes // tp) // pp)
+    held = max(
+        sum(_on_rank(shape, part, split, stage) for part in parts) - _offloaded(shape, split, stage)
+        for stage in range(pp)
+    )
     return held + _rest_bytes(shape, split) // pp
 
 
-def draft_bytes_per_rank(shape: ModelShape, tp: int, ep: int = 1, attention_dp: int = 1) -> int:
+def offloaded_bytes_per_rank(
+    shape: ModelShape, tp: int, pp: int, ep: int, attention_dp: int, all_to_all: bool, offload_bytes: int
+) -> int:
+    """Return the most bytes of its layers that a rank keeps in the host's memory; arguments as above."""
+    split = Split(tp, pp, ep, attention_dp, all_to_all=all_to_all, offload_bytes=offload_bytes)
+    if not any(not part.draft for part in shape.parts):
+        return min(offload_bytes, -(-shape.sharded_bytes // tp) // pp)
+    return max(_offloaded(shape, split, stage) for stage in range(pp))
+
+
+def draft_bytes_per_rank(
+    shape: ModelShape, tp: int, ep: int = 1, attention_dp: int = 1, all_to_all: bool = False
+) -> int:
     """Return the bytes that a draft worker adds on each rank for the draft layers in the model's own files (MTP)."""
-    split = Split(tp, 1, ep, attention_dp)
+    split = Split(tp, 1, ep, attention_dp, all_to_all=all_to_all)
     return sum(_on_rank(shape, part, split, 0) for part in shape.parts if part.draft)
 
 
@@ -90,6 +112,14 @@ def _on_rank(shape: ModelShape, part: WeightPart, split: Split, stage: int) -> i
     return part.layers * _share(shape, part, split) if _has(shape, part, split, stage) else 0
 
 
+def _offloaded(shape: ModelShape, split: Split, stage: int) -> int:
+    """Return what of a stage's layers is offloaded: their parameters, not what is made of them after loading."""
+    if not split.offload_bytes:
+        return 0
+    layers = (part for part in shape.parts if part.first_layer >= 0 and part.stored and not part.draft)
+    return min(split.offload_bytes, sum(_on_rank(shape, part, split, stage) for part in layers))
+
+
 def _rest_bytes(shape: ModelShape, split: Split) -> int:
     """Return what PyTorch's allocator takes beyond what was asked for (c10/cuda/CUDACachingAllocator.cpp).
 
@@ -97,27 +127,51 @@ def _rest_bytes(shape: ModelShape, split: Split) -> int:
     rounded up to 2 MiB. The requests of all layers are played through in their order.
     """
     rest = 0
-    free: list[int] = []
-    mine = [item for item in shape.allocations if not item.draft]
-    layers = [item for item in mine if item.kind != weight_parts.ABSORBED]
-    rounds = max((item.count for item in layers), default=0)
-    requests = [item for turn in range(rounds) for item in layers if item.count > turn]
-    requests += [item for item in mine if item.kind == weight_parts.ABSORBED for _copy in range(item.count)]
-    sizes: dict[tuple[str, int], int] = {}
-    for item in requests:
-        key = (item.kind, item.size_bytes)
-        if key not in sizes:
-            sizes[key] = _share(shape, WeightPart(item.kind, -1, 1, item.size_bytes), split)
-        size = sizes[key]
+    layers: list[tuple[int, int]] = []
+    copies: list[tuple[int, int]] = []
+    for item in shape.allocations:
+        if item.draft:
+            continue
+        size = _share(shape, WeightPart(item.kind, -1, 1, item.size_bytes), split)
         if size >= _LARGE_BYTES:
-            rest += -size % _ROUNDED_BYTES
+            rest += -size % _ROUNDED_BYTES * item.count
         elif size > _SMALL_BYTES:
-            fitting = [place for place, left in enumerate(free) if left >= size]
-            if fitting:
-                free[min(fitting, key=free.__getitem__)] -= size
-            else:
-                free.append(_BLOCK_BYTES - size)
-    return rest + sum(free)
+            (copies if item.kind == weight_parts.ABSORBED else layers).append((size, item.count))
+    return rest + left_in_blocks(chain(in_turns(layers), in_turns(copies)))
+
+
+def in_turns(sizes: list[tuple[int, int]]) -> Iterator[int]:
+    """Yield one of each size, then one of each that has another, and so on."""
+    turn = 0
+    while sizes:
+        yield from (size for size, _count in sizes)
+        turn += 1
+        sizes = [(size, count) for size, count in sizes if count > turn]
+
+
+def left_in_blocks(sizes: Iterable[int]) -> int:
+    """Return what is left of all blocks once requests of these sizes were put into the fullest that has room."""
+    rest = 0
+    blocks: dict[int, int] = {}  # how many blocks have this much left
+    lefts: list[int] = []  # the same figures in order
+    for size in sizes:
+        place = bisect_left(lefts, size)
+        if place < len(lefts):
+            found = lefts[place]
+            blocks[found] -= 1
+            if not blocks[found]:
+                del blocks[found], lefts[place]
+        else:
+            found = _BLOCK_BYTES
+        left = found - size
+        if left <= _SMALL_BYTES:
+            rest += left  # too little for any request of this kind
+        elif left in blocks:
+            blocks[left] += 1
+        else:
+            blocks[left] = 1
+            insort(lefts, left)
+    return rest + sum(left * count for left, count in blocks.items())
 
 
 def _has(shape: ModelShape, part: WeightPart, split: Split, stage: int) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from ansible_collections.headroom.serving.plugins.module_utils import (
     measured_facts,
     model_shape,
 )
+from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
+from ansible_collections.headroom.serving.plugins.module_utils.findings import one_line
 from ansible_collections.headroom.serving.plugins.module_utils.hardware import Hardware
 from ansible_collections.headroom.serving.plugins.module_utils.host_findings import counted
 from ansible_collections.headroom.serving.plugins.module_utils.memory_plan import PlanInput
@@ -58,7 +60,11 @@ def prepare(
     path = str(record["model"]["path"])
     shape = _shape(path, flags, keep)
     gpus = tuple(record["gpus"] or ())
-    args = effective_args.resolve(flags, str(record["engine"]["version"]), shape, node, gpus, record["environment"])
+    version = str(record["engine"]["version"])
+    try:
+        args = effective_args.resolve(flags, version, shape, node, gpus, record["environment"])
+    except HeadroomError as error:
+        raise _named(error, str(record["name"])) from None
     key = measured_facts.key(
         args, str(record["model"]["digest"]), str(record["engine"]["id"]), gpu_budget.chosen(node, gpus)
     )
@@ -81,6 +87,13 @@ def prepare(
         "facts": when or "no start of this model, engine and split was measured yet",
     }
     return Prepared(inputs, sources, key)
+
+
+def _named(error: HeadroomError, instance: str) -> HeadroomError:
+    """Return an error about a flag with the instance that has it: a node may have several."""
+    where = f"sglang_server_instances ({instance})."
+    findings = [replace(item, message=f"{where}{item.message}") for item in error.findings]
+    return HeadroomError(one_line(findings), findings)
 
 
 def accepted(directory: Path) -> list[str]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ansible_collections.headroom.serving.plugins.module_utils import model_bounds
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
 
@@ -154,6 +155,8 @@ def read_index(folder: Path) -> dict[str, str] | None:
         if file not in files:
             files[file] = _plain_name(path, _decoded(path, file))
         found[_decoded(path, name)] = files[file]
+        if len(found) > model_bounds.TENSORS:
+            raise _damaged(path, f"names over {model_bounds.TENSORS} tensors, more than any model has")
         place, more = pair.end(), mark == b","
     return found
 
@@ -262,12 +265,14 @@ def _members(path: Path, header: bytes, name: bytes, place: int) -> tuple[bytes,
     mark = b","
     while mark == b",":
         member = _MEMBER.match(header, place)
-        if member is None or len(found) == 3:
+        if member is None:
             raise _damaged(
                 path,
                 f"describes {_decoded(path, name)!r} in a way that can't be understood: {_shown(header, place)}",
             )
         kind = member.group(1) or member.group(3) or member.group(5)
+        if kind in found:
+            raise _damaged(path, f"gives {kind.decode()} of {_decoded(path, name)!r} twice")
         found[kind] = (member.group(2), member.group(4), member.group(6), member.group(7))
         place, mark = member.end(), member.group(8)
     lacking = [key.decode() for key in (b"dtype", b"shape", b"data_offsets") if key not in found]

@@ -51,11 +51,9 @@ def check_accepted(name: str, ids: Sequence[str]) -> list[Finding]:
     for item in ids:
         if item not in known:
             near = difflib.get_close_matches(str(item), known, 1)
-            general = (
-                "Only findings of the memory plan can be; docs/findings.md lists them: gpu., hicache., host., plan."
-            )
+            general = "Only what the memory plan refuses can be accepted; docs/findings.md lists it."
             cure = f"Did you mean {near[0]!r}?" if near else general
-            problems.append(finding("settings.invalid", f"{name} names {item!r}, which can't be accepted.", cure))
+            problems.append(finding("settings.invalid", f"{name} names {item!r}, which is nothing to accept.", cure))
     return problems
 
 

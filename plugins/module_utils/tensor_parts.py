@@ -117,7 +117,7 @@ _EMBEDDING = frozenset(
     {*("embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in", "embedding", "embeddings", "word_embed")}
 )
 _HEAD = frozenset({"lm_head", "output", "embed_out", "output_layer", "head"})
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d{1,9})\.")
 _DIGITS = re.compile(r"\d+")
 
 

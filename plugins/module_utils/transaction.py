@@ -88,7 +88,8 @@ def _learner(step: Step, planned: Planned | None, settings: Settings, progress: 
             band = f"{int(tokens.low):,} to {int(tokens.high):,}"
             progress(f"{step.instance.name}: KV tokens {place}: {facts.tokens:,}, planned {band}")
         rss_bytes = processes.largest_rank_bytes(step.unit_name)
-        asked = measured_facts.setting(planned.prepared.inputs)
+        is_alone = not planned.plan.gpu.claimed_by_others_bytes
+        asked = measured_facts.setting(planned.prepared.inputs, is_alone)
         rss_gb = None if rss_bytes is None else rss_bytes / 1e9
         directory = settings.root / "measured"
         # A full disk is no reason to take a server down that has just been verified.

@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
 
-from ansible_collections.headroom.serving.plugins.module_utils import model_tensors, safetensors_headers, tensor_parts
+from ansible_collections.headroom.serving.plugins.module_utils import (
+    model_bounds,
+    model_tensors,
+    safetensors_headers,
+    tensor_parts,
+)
+from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 from ansible_collections.headroom.serving.plugins.module_utils.layer_groups import is_mla
 from ansible_collections.headroom.serving.plugins.module_utils.model_config import ModelConfig
 from ansible_collections.headroom.serving.plugins.module_utils.model_files import ModelFiles
@@ -18,7 +26,7 @@ from ansible_collections.headroom.serving.plugins.module_utils.tensor_parts impo
 ABSORBED = "absorbed"  # copies that latent attention makes of kv_b_proj, over the attention ranks
 TABLES = "tables"  # RoPE, whole on each rank
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
-MOST_TENSORS = 1_000_000
+MOST_TENSORS = model_bounds.TENSORS
 # Smaller ones share blocks of 2 MiB, whose rest is nothing.
 LEAST_MATRIX_BYTES = 2**20
 _FUSED = {
@@ -124,28 +132,45 @@ def _checked(files: ModelFiles) -> Iterator[safetensors_headers.Tensor]:
     index = files.index()
     # What was seen is marked in the index itself: a second mapping of all names would take as much again.
     expected: dict[str, str] = index if index is not None else {}
-    seen = ""
     for path, _size in files.weights:
+        here = f"/{path.name}"  # the slash tells it from what the index says
         for tensor in safetensors_headers.tensors(path):
-            if expected.get(tensor.name) == seen and tensor.name in expected:
-                raise refusal(
-                    "model.weights_mixed",
-                    f"{path} holds the tensor {tensor.name!r}, and so does another file of {files.folder}.",
-                    "Remove the files that do not belong to the checkpoint.",
-                )
-            expected[tensor.name] = seen
+            before = expected.get(tensor.name, "")
+            if before.startswith("/"):
+                raise _held_twice(path, before, tensor.name)
+            expected[tensor.name] = here
             if len(expected) > MOST_TENSORS:
                 raise refusal(
                     "model.weights_damaged", f"{files.folder} has over {MOST_TENSORS} tensors.", "Copy the model again."
                 )
             yield tensor
     for name, file in expected.items():
-        if file != seen:
+        if not file.startswith("/"):
             raise refusal(
                 "model.weights_missing",
-                f"{files.folder}: the index names the tensor {name!r} in {file}, which does not hold it.",
+                f"{files.folder}: the index names the tensor {shown(name)} in {file}, which does not hold it.",
                 "Copy or download the model again, index and weights of one revision.",
             )
+
+
+def _held_twice(path: Path, before: str, name: str) -> HeadroomError:
+    if before == f"/{path.name}":
+        return refusal(
+            "model.weights_damaged",
+            f"{path} holds the tensor {shown(name)} twice.",
+            "Copy or download this file again.",
+        )
+    return refusal(
+        "model.weights_mixed",
+        f"{path} holds the tensor {shown(name)}, and so does another file of that directory, {before[1:]}.",
+        "Remove the files that do not belong to the checkpoint.",
+    )
+
+
+def shown(name: str) -> str:
+    """Return the name of a tensor for a message, which may hold anything and be of any length."""
+    text = repr(name)
+    return text if len(text) <= model_bounds.TEXT else f"{text[: model_bounds.TEXT - 3]}..."
 
 
 def fused_name(name: str) -> str:
@@ -220,9 +245,11 @@ class _Sums:
             first = max(self._unknown, key=lambda name: self._unknown[name])
             self._notes.append(
                 f"{len(self._unknown)} tensors ({sum(self._unknown.values())} bytes) are of no known layer and counted "
-                f"as whole on each rank, such as {first}"
+                f"as whole on each rank, such as {shown(first)}"
             )
         parts, allocations = tuple(self._runs()), tuple(self._allocations())
+        if len(self._matrices) > model_bounds.MATRICES or len(allocations) >= model_bounds.ALLOCATIONS:
+            self._notes.append("what the allocator rounds up is counted for the first matrices only, as so many differ")
         return Read(parts, allocations, self.tensors, self.stored_bytes, tied, self._notes)
 
     def _count(self, place: Place, size_bytes: int) -> None:
@@ -252,10 +279,10 @@ class _Sums:
         """Cosines and sines of all positions, in float32 on CUDA, one table for all layers (rotary_embedding)."""
         config, text = self._config, self._config.text
         scaling = text.inner("rope_scaling", "rope_parameters")
-        positions = text.whole("max_position_embeddings", default=0)
+        positions = text.whole("max_position_embeddings", default=0, most=model_bounds.TOKENS)
         if scaling is not None and scaling.text("rope_type", "type") == "yarn":
             factor = scaling.values.get("factor")
-            original = scaling.whole("original_max_position_embeddings", default=positions)
+            original = scaling.whole("original_max_position_embeddings", default=positions, most=model_bounds.TOKENS)
             if isinstance(factor, (int, float)) and 0 < factor < 10**6:
                 positions = int(original * factor)
         share = text.values.get("partial_rotary_factor", 1)
@@ -267,11 +294,11 @@ class _Sums:
     def _allocations(self) -> Iterator[Allocation]:
         """Yield the matrices in the order of a layer, equal ones of all layers together, copies after all others."""
         counts: dict[tuple[str, str, int, bool], int] = {}
-        for (kind, _layer, name, draft), size in self._matrices.items():
+        for (kind, _layer, name, draft), size in islice(self._matrices.items(), model_bounds.MATRICES):
             if (kind, -1, draft) in self._bytes or kind not in (tensor_parts.HEAD, tensor_parts.EMBEDDING):
                 key = (kind, name, size, draft)
                 counts[key] = counts.get(key, 0) + 1
-        for (kind, _name, size, draft), count in counts.items():
+        for (kind, _name, size, draft), count in islice(counts.items(), model_bounds.ALLOCATIONS):
             yield Allocation(kind, size, count, draft)
         copies = [size for (kind, _layer, draft), size in self._bytes.items() if kind == ABSORBED and not draft]
         if copies:

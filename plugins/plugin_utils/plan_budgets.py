@@ -194,6 +194,7 @@ def _host(report: Mapping[str, Any]) -> Budget:
             host["ranks"] * host["side_bytes"],
         ),
         ("computing", "weights and KV", host["computing_bytes"]),
+        ("offload", "offloaded weights", host.get("offload_bytes", 0)),
         ("reserve", "SGLang's reserve", host["reserve_bytes"]),
         ("processes", f"processes ({host['process_source']})", host["process_bytes"]),
     ):

@@ -76,7 +76,7 @@ summary { cursor: pointer; font-weight: 600; }
 .p-kv, .p-computing, .p-workspace { fill: #e69f00; background: #e69f00; }
 .p-draft_kv, .p-chunk, .p-reserve { fill: #f0e442; background: #f0e442; }
 .p-need, .p-states, .p-decode_graph, .p-processes { fill: #009e73; background: #009e73; }
-.p-excess, .p-overflow { fill: #d55e00; background: #d55e00; }
+.p-excess, .p-overflow, .p-offload { fill: #d55e00; background: #d55e00; }
 .p-spare { fill: #dddddd; background: #dddddd; }
 .bar .l-weights, .bar .l-pools, .bar .l-communicator { fill: #fff; stroke: #0072b2; stroke-opacity: 1; }
 .swatch.p-weights, .swatch.p-pools, .swatch.p-communicator { color: #fff; }

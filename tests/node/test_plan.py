@@ -83,11 +83,11 @@ def test_an_accepted_finding_warns_and_is_shown_by_every_later_status(empty: Nod
     assert next(line for line in status.output.splitlines() if " tiny " in line).split()[-1] == "-"
 
 
-@pytest.mark.parametrize("wrong", ["hicache.node_budgt", "instance.port_taken", "all"])
+@pytest.mark.parametrize("wrong", ["hicache.node_budgt", "instance.port_taken", "plan.context_exceeds_pool", "all"])
 def test_only_findings_of_the_plan_can_be_accepted(empty: Node, wrong: str) -> None:
     run = empty.play("playbooks/deploy.yml", {"sglang_server_accept": [wrong]})
     assert run.status != 0
-    assert f"sglang_server_accept names '{wrong}', which can't be accepted." in run.error
+    assert f"sglang_server_accept names '{wrong}', which is nothing to accept." in run.error
 
 
 def test_a_start_is_measured_and_the_next_plan_says_so(empty: Node) -> None:
@@ -116,7 +116,8 @@ def test_a_crash_is_followed_by_a_wait_for_memory_that_is_on_its_way_back(empty:
         assert "GiB" in said or "GB" in said
         assert empty.unit("tiny")["ActiveState"] == "activating"
     wait_for(empty, "journalctl -u sglang-tiny --no-pager -o cat | grep '^headroom: the memory is back after'")
-    wait_for(empty, "journalctl -u sglang-tiny --no-pager -o cat | grep -c 'ready to roll' | grep -v '^1$'", 300)
+    second = empty.unit("tiny")["InvocationID"]
+    wait_for(empty, f"journalctl _SYSTEMD_INVOCATION_ID={second} --no-pager -o cat | grep 'ready to roll'", 300)
     assert empty.unit("tiny")["MainPID"] not in (first, "0")
     assert empty.complete("tiny-qwen", "def main(", 4)["usage"]["completion_tokens"] == 4
 

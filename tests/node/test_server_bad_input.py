@@ -134,8 +134,8 @@ def test_a_start_that_dies_ends_the_play_at_once(serving: Node, changes: dict[st
     stamp = int(died.split('"__REALTIME_TIMESTAMP":"', 1)[1].split('"', 1)[0]) / 1e6
     assert run.ended - stamp < 5, f"the play ended {run.ended - stamp:.1f} s after the death"
     assert serving.unit("bad")["LoadState"] == "not-found"
-    assert serving.sh(f"ls {INSTANCES}/bad") == "releases", (
-        "the failed release is kept for inspection, and nothing else"
+    assert serving.sh(f"ls {INSTANCES}/bad").split() == ["plans", "releases"], (
+        "the failed release is kept for inspection with its plan, and nothing else"
     )
     assert serving.unit("good") == before
     serving.sh(f"rm -r {INSTANCES}/bad")

@@ -144,7 +144,7 @@ def test_two_instances_and_one_that_is_no_longer_listed(empty: Node) -> None:
         assert "active (running)" in line
         assert port in line
         assert "4,096" in line
-        assert line.split()[-2:] == ["0", "0"], "running and queued requests are known"
+        assert line.split()[-3:] == ["0", "0", "-"], "running and queued requests are known, and nothing was accepted"
 
 
 def test_a_unit_changed_by_hand_is_repaired_without_a_restart(empty: Node) -> None:

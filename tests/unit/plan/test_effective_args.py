@@ -301,5 +301,5 @@ def test_small_rules() -> None:
     assert prefill_graph_sizes(8192) == 58
     assert prefill_graph_sizes(2048) == 42
     assert vision_factor(27, 1152) == pytest.approx(0.9097, abs=1e-4)
-    assert vision_factor(0, 0) == pytest.approx(0.95)
+    assert vision_factor(24, 1024) == pytest.approx(0.95)
     assert vision_factor(80, 4096) == pytest.approx(0.76)

@@ -58,8 +58,8 @@ def test_tritons_buffers_are_those_that_a_start_had_no_room_for() -> None:
     args = {"attention-backend": "triton", "cuda-graph-backend-prefill": "disabled"}
     # One died of the partial results of attention, one of the index of the KV.
     assert "Tried to allocate 2.00 GiB" in died["mla-0.968"]
-    bare = gpu_slack.decode_graph_bytes(resolved({**args, "attention-backend": "fa3"}, model), model)
-    whole = gpu_slack.decode_graph_bytes(resolved(args, model), model)
+    bare = gpu_slack.decode_graph_bytes(resolved({**args, "attention-backend": "fa3"}, model), model, 4096)
+    whole = gpu_slack.decode_graph_bytes(resolved(args, model), model, 4096)
     batch, heads, splits = 256, 16, 256
     partial = batch * heads * splits * (512 + 1) * 4
     assert partial / GIB == pytest.approx(2.0, abs=0.005)
@@ -72,7 +72,9 @@ def test_tritons_buffers_are_those_that_a_start_had_no_room_for() -> None:
 def test_the_split_results_are_of_a_ranks_heads(tp: int) -> None:
     args = {"tp-size": tp, "attention-backend": "triton", "cuda-graph-max-bs-decode": 100}
     more = {**args, "cuda-graph-max-bs-decode": 101}
-    step = gpu_slack.decode_graph_bytes(resolved(more), KIMI) - gpu_slack.decode_graph_bytes(resolved(args), KIMI)
+    step = gpu_slack.decode_graph_bytes(resolved(more), KIMI, 4096) - gpu_slack.decode_graph_bytes(
+        resolved(args), KIMI, 4096
+    )
     row = 64 // tp * 256 * 513 * 4 + 262_144 * 9 + 163_840 * 6
     assert step == row
 
@@ -80,8 +82,8 @@ def test_the_split_results_are_of_a_ranks_heads(tp: int) -> None:
 def test_a_short_context_needs_fewer_splits() -> None:
     args = {"attention-backend": "triton", "cuda-graph-max-bs-decode": 100}
     short, long = ({**args, "context-length": tokens} for tokens in (1024, 8192))
-    few = gpu_slack.decode_graph_bytes(resolved(short), KIMI)
-    many = gpu_slack.decode_graph_bytes(resolved(long), KIMI)
+    few = gpu_slack.decode_graph_bytes(resolved(short), KIMI, 4096)
+    many = gpu_slack.decode_graph_bytes(resolved(long), KIMI, 4096)
     assert many - few == 100 * ((256 - 32) * 64 * 513 * 4 + 7168 * 9)
 
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.headroom.serving.plugins.module_utils import guard, release_plan
+from ansible_collections.headroom.serving.plugins.module_utils import guard, measured_facts, release_plan
 from ansible_collections.headroom.serving.plugins.module_utils.errors import HeadroomError
 from ansible_collections.headroom.serving.plugins.module_utils.hardware import Hardware
-from plan_samples import CONFIG, gpu, node, process
+from ansible_collections.headroom.serving.plugins.module_utils.start_facts import StartFacts
+from plan_samples import CONFIG, MIB, gpu, node, process
 
 ARGS = {"mem-fraction-static": 0.85, "load-format": "dummy", "max-running-requests": 64}
 FREE = node(gpu(0))
@@ -131,6 +133,60 @@ def test_what_would_not_fit_with_nobody_else_there_is_refused_at_once(
     assert clock.check(make(tmp_path, {**ARGS, **changes})) == 1
     assert clock.now == 0
     assert any(kind in line for line in clock.lines)
+
+
+def test_what_the_driver_keeps_for_itself_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = gpu(0, used_mib=40_000, free_bytes=(97_887 - 40_000 - 10_000) * MIB, processes=(process(1, 40_000),))
+    args = {**ARGS, "mem-fraction-static": 0.172}
+    clock = Clock(monkeypatch, node(held))
+    assert clock.check(make(tmp_path, args)) == 1
+    assert clock.now == 0
+    clock = Clock(monkeypatch, node(replace(held, used_bytes=50_000 * MIB)), node(gpu(0)))
+    assert clock.check(tmp_path / "headroom/instances/a/releases/0123456789ab") == 0
+    assert clock.now == 1
+
+
+def learn_beside_others(directory: Path, knows_free: bool) -> None:
+    """Keep a start of the same model at 0.85 while others held 60,000 MiB: 35.74 GiB were free before its weights."""
+    record = json.loads((directory / "release.json").read_text())
+    busy = node(gpu(0, used_mib=60_000, processes=(process(4242, 60_000),)))
+    record["args"] = {**record["args"], "mem-fraction-static": 0.85}
+    root = directory.parents[3]
+    before = release_plan.prepare(record, busy, root)
+    shown = StartFacts(fraction=0.85, pre_gib=35.74, weights_gib=15.27, tokens=109_500)
+    setting = measured_facts.setting(before.inputs)
+    if not knows_free:
+        setting = replace(setting, free_gib=None)
+    measured_facts.save(root / "measured", before.key, shown, setting, None, 1764480000.0)
+    assert release_plan.prepare(record, busy, root).inputs.facts.kv_fraction == 0.85
+
+
+@pytest.mark.parametrize("knows_free", [True, False])
+def test_memory_that_others_held_at_the_measured_start_is_not_missing_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_free: bool
+) -> None:
+    # With what was free then 0.4 would be less than the weights; with what is free now it is plenty.
+    path = make(tmp_path, {**ARGS, "mem-fraction-static": 0.4})
+    learn_beside_others(path, knows_free)
+    clock = Clock(monkeypatch, FREE)
+    assert clock.check(path) == 0
+    assert clock.lines == [] and clock.now == 0
+
+
+@pytest.mark.parametrize("knows_free", [True, False])
+def test_memory_that_others_hold_again_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_free: bool
+) -> None:
+    path = make(tmp_path, {**ARGS, "mem-fraction-static": 0.4})
+    learn_beside_others(path, knows_free)
+    busy = node(gpu(0, used_mib=60_000, processes=(process(4242, 60_000),)))
+    clock = Clock(monkeypatch, busy, busy, busy, FREE)
+    assert clock.check(path) == 0
+    assert clock.now == 3
+    assert "[gpu.no_room_for_kv]" not in clock.lines[-1] and "back after 3 s" in clock.lines[-1]
+    clock = Clock(monkeypatch, busy)
+    assert clock.check(path, limit_s=5) == 1
+    assert any("gpu.no_room_for_kv" in line for line in clock.lines)
 
 
 @pytest.mark.parametrize(("accept", "status"), [((), 1), (("gpu.slack",), 0), (("host.memory",), 1)])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.headroom.serving.plugins.module_utils import flag_tables, measured_facts
-from ansible_collections.headroom.serving.plugins.module_utils.hardware import Gpu
+from ansible_collections.headroom.serving.plugins.module_utils.hardware import Gpu, Hardware
 from ansible_collections.headroom.serving.plugins.module_utils.memory_plan import Facts, PlanInput, plan
 from ansible_collections.headroom.serving.plugins.module_utils.start_facts import FactsReader, StartFacts
 from plan_samples import (
@@ -194,14 +194,141 @@ def test_a_draft_model_is_measured_for_itself_and_taken_once(tmp_path: Path) -> 
     assert found.gpu.weights_bytes.best / GIB == pytest.approx(static - 1.75, abs=1e-6)
 
 
-def test_free_memory_that_others_hold_now_is_not_taken_from_the_start(tmp_path: Path) -> None:
-    facts = learned(tmp_path, inputs(seed(0.85)), SHOWN)
-    gpus = [gpu(index, used_mib=2_000, processes=(process(100 + index, 1_900),)) for index in range(8)]
-    found = planned(seed(0.88), KIMI, node(*gpus), facts=facts)
+# --- what others hold of the GPUs
+
+
+def held(mib: int, first: int | None = None) -> Hardware:
+    """Return the node with somebody on its GPUs, on the first one more if so given."""
+    sizes = [mib if first is None or index else first for index in range(8)]
+    gpus = [
+        gpu(index, used_mib=size, processes=(process(100 + index, size),) if size else ())
+        for index, size in enumerate(sizes)
+    ]
+    return node(*gpus)
+
+
+def shown_beside(mib: int) -> StartFacts:
+    """Return what a start at 0.85 shows on a node where others hold so much."""
+    pre = 93.6 - mib / 1024
+    return replace(SHOWN, pre_gib=round(pre, 2), tokens=int((0.85 * pre - 71.95708) * GIB // 70_272))
+
+
+def truth_beside(mib: int, fraction: float) -> float:
+    return (fraction * (93.6 - mib / 1024) - 71.95708) * GIB // 70_272
+
+
+@pytest.mark.parametrize("fraction", [0.85, 0.88])
+@pytest.mark.parametrize(
+    ("then", "now"), [(0, 2_000), (0, 300), (8_192, 0), (300, 0), (8_192, 8_192), (8_192, 2_048), (2_048, 8_192)]
+)
+def test_what_others_held_at_a_start_and_what_they_hold_now_are_told_apart(
+    tmp_path: Path, then: int, now: int, fraction: float
+) -> None:
+    facts = learned(tmp_path, inputs(seed(0.85), KIMI, held(then)), shown_beside(then))
+    assert facts.overhead_gib == pytest.approx(95.007 - 93.6, abs=0.01)
+    found = planned(seed(fraction), KIMI, held(now), facts=facts)
+    truth = truth_beside(now, fraction)
+    assert found.origin == "measured"
+    assert found.tokens.low <= max(0, truth) <= found.tokens.high
+    assert found.tokens.best == pytest.approx(max(0, truth), abs=300)  # the log's rounding of 0.01 GiB
+    assert (found.verdict_of("gpu.no_room_for_kv") == "ok") is (truth > 2_000)
+
+
+def test_only_the_fullest_gpu_counts(tmp_path: Path) -> None:
+    facts = learned(tmp_path, inputs(seed(0.85), KIMI, held(0, first=8_192)), shown_beside(8_192))
+    assert planned(seed(0.85), facts=facts).tokens.best == pytest.approx(116_171, abs=300)
+
+
+def test_what_the_outgoing_release_gave_back_was_free_at_the_start(tmp_path: Path) -> None:
+    gives = dict.fromkeys(range(8), 80000 * MIB)
+    facts = learned(tmp_path, inputs(seed(0.85), KIMI, held(80_000), release_gpu_bytes=gives), SHOWN)
+    assert planned(seed(0.85), facts=facts).tokens.best == 116_171
+    # The driver names 10 MiB less of a process than comes back when it ends.
+    gives = dict.fromkeys(range(8), 79990 * MIB)
+    found = planned(seed(0.85), KIMI, held(80_000), facts=facts, release_gpu_bytes=gives)
+    assert found.tokens.best == 116_171 and found.origin == "measured"
+    assert found.tokens.low < truth_beside(10, 0.85)
+
+
+@pytest.mark.parametrize("change_gib", [-13.6, -2.0, 1.3])
+def test_a_reading_that_was_old_by_the_start_teaches_nothing_of_free_memory(tmp_path: Path, change_gib: float) -> None:
+    """Between the plan and the start somebody took memory or gave some back."""
+    pre = 93.6 + change_gib
+    shown = replace(SHOWN, pre_gib=pre, tokens=int((0.9 * pre - 71.95708) * GIB // 70_272), fraction=0.9)
+    facts = learned(tmp_path, inputs(seed(0.9)), shown)
+    assert facts.overhead_gib is None
+    found = planned(seed(0.88), facts=facts)
     assert (found.gpu.pre_source, found.gpu.weights_source) == ("estimated", "measured")
-    least = 93.6 - 2_000 / 1024
-    truth = (0.88 * least - 71.95708) * GIB // found.gpu.cell_bytes
-    assert found.tokens.low < truth < found.tokens.high
+    assert found.gpu.pre_bytes.low <= 93.6 * GIB <= found.gpu.pre_bytes.high
+    assert found.tokens.low <= 159_076 <= found.tokens.high
+
+
+def test_of_two_starts_that_differ_the_careful_one_counts_and_of_three_the_middle(tmp_path: Path) -> None:
+    taken = []
+    for number, more in enumerate((0.0, 1.0, 0.0)):
+        keep(tmp_path, inputs(seed(0.85)), replace(SHOWN, pre_gib=93.6 - more), when=WHEN + number)
+        taken.append(measured_facts.load(tmp_path, KEY)[0].overhead_gib)
+    assert taken == pytest.approx([1.407, 2.407, 1.407], abs=0.001)
+
+
+def test_what_others_were_yet_to_take_is_not_known_to_be_free(tmp_path: Path) -> None:
+    small = planned({"mem-fraction-static": 0.1}, dense(weights_gib=1.0), name="b", gpus=(0,))
+    assert small.gpu.claim_bytes > 0
+    item = inputs(seed(0.85))
+    beside = replace(item, others=(small,))
+    assert measured_facts.setting(item).free_gib == pytest.approx(95.007, abs=0.001)
+    assert measured_facts.setting(item, is_alone=False).free_gib is None
+    assert measured_facts.setting(beside).free_gib is None
+    # Nor is what they take an exact figure for the plan.
+    found = plan(replace(beside, facts=learned(tmp_path, item, SHOWN)))
+    assert (found.gpu.pre_source, found.gpu.weights_source) == ("estimated", "measured")
+
+
+def kept_without_free(root: Path, item: PlanInput, start: StartFacts) -> Facts:
+    """Return what a start has taught whose file is of before free memory was kept with it."""
+    keep(root, item, start)
+    file = root / f"{KEY}.json"
+    data = json.loads(file.read_text())
+    for one in data["starts"]:
+        del one["setting"]["free_gib"], one["setting"]["overhead_gib"]
+    file.write_text(json.dumps(data))
+    facts, _text = measured_facts.load(root, KEY)
+    assert facts.overhead_gib is None and facts.pre_gib is not None
+    return facts
+
+
+def test_an_old_file_counts_as_long_as_free_memory_bears_it_out(tmp_path: Path) -> None:
+    facts = kept_without_free(tmp_path, inputs(seed(0.85)), SHOWN)
+    found = planned(seed(0.85), facts=facts)
+    assert found.tokens.best == 116_171 and found.origin == "measured"
+    assert found.tokens.high - found.tokens.low < 0.002 * 116_171
+
+
+def test_an_old_file_does_not_keep_a_load_that_has_gone(tmp_path: Path) -> None:
+    busy = inputs(seed(0.85), KIMI, held(8_192))
+    facts = kept_without_free(tmp_path, busy, shown_beside(8_192))
+    found = planned(seed(0.88), facts=facts)
+    assert (found.gpu.pre_source, found.gpu.weights_source) == ("estimated", "measured")
+    assert found.tokens.low <= 159_076 <= found.tokens.high
+    assert plan(replace(busy, facts=facts)).gpu.pre_source == "measured"
+
+
+@pytest.mark.parametrize("now", [200, 500, 900, 2_000, 8_192])
+def test_an_old_file_never_approves_what_others_hold_now(tmp_path: Path, now: int) -> None:
+    facts = kept_without_free(tmp_path, inputs(seed(0.85)), SHOWN)
+    found = planned(seed(0.88), KIMI, held(now), facts=facts)
+    assert found.gpu.pre_source == "estimated"
+    assert found.tokens.low <= max(0, truth_beside(now, 0.88)) <= found.tokens.high
+
+
+def test_free_memory_of_another_gpu_is_not_believed() -> None:
+    """A figure that was measured while somebody held 59 GiB, and nothing that says so."""
+    model = latent(weights_gib=68.0 * 8)
+    where = node(*[gpu(index, 143_771) for index in range(8)])
+    facts = Facts(pre_gib=80.0, weights_gib=68.0, kv_gib=0.88 * 80 - 68.03, kv_fraction=0.88)
+    found = planned(seed(0.84), model, where, facts=facts)
+    assert found.verdict_of("gpu.no_room_for_kv") == "ok"
+    assert found.gpu.pre_bytes.best == pytest.approx(planned(seed(0.84), model, where).gpu.pre_bytes.best)
 
 
 def test_more_room_is_never_promised_by_a_start_that_others_had_squeezed(tmp_path: Path) -> None:

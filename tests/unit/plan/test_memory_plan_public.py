@@ -244,7 +244,9 @@ def test_a_draft_model_is_counted(version: str) -> None:
     assert found.verdict_of("plan.draft_unknown") == "ok"
     without = planned({"mem-fraction-static": 0.9}, dense(), where, version)
     assert found.tokens.best < without.tokens.best
-    assert found.gpu.need_bytes > without.gpu.need_bytes
+    # Speculative decoding runs 48 requests at a time.
+    as_many = planned({"mem-fraction-static": 0.9, "max-running-requests": 48}, dense(), where, version)
+    assert found.gpu.decode_graph_bytes > as_many.gpu.decode_graph_bytes
     unread = planned(args, dense(), where, version)
     assert unread.verdict_of("plan.draft_unknown") == "warn"
     assert unread.gpu.draft_weight_bytes > 0 < unread.gpu.draft_kv_bytes
@@ -374,6 +376,14 @@ def test_gpus_that_are_not_there() -> None:
     assert planned({}, dense(), nothing).verdict_of("gpu.none") == "refuse"
     assert planned({}, dense(), node(), gpus=(8,)).verdict_of("gpu.none") == "refuse"
     assert planned({"device": "cpu"}, dense(weights_gib=1), nothing).verdict_of("gpu.none") == "ok"
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize(("device", "on", "verdict"), [("cpu", True, "refuse"), ("cpu", False, "ok"), ("", True, "ok")])
+def test_the_host_tier_needs_a_gpu(device: str, on: bool, verdict: str, version: str) -> None:
+    args = {"enable-hierarchical-cache": on, "hicache-size": 40, "mem-fraction-static": 0.5, "device": device or None}
+    found = planned(args, dense(weights_gib=1), node(gpu(0)), version)
+    assert found.verdict_of("hicache.needs_gpu") == verdict
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])

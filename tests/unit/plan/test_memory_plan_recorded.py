@@ -75,6 +75,8 @@ def test_tokens_given_what_the_log_said(name: str) -> None:
     start = STARTS[name]
     found = planned_start(start, measured=True)
     assert found.tokens.best == pytest.approx(start["tokens"], rel=0.005)
+    assert found.tokens.low <= start["tokens"] <= found.tokens.high
+    assert (found.tokens.high - found.tokens.low) / 2 < 0.005 * start["tokens"] or found.tokens.high == start["tokens"]
     assert found.origin == "measured"
     if start["max_running_requests"] is not None:
         assert found.max_running_requests == pytest.approx(start["max_running_requests"], rel=0.005)

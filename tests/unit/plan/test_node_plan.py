@@ -261,3 +261,12 @@ def test_broken_gpus_concern_only_who_uses_gpus(world: World, cpu: bool, told: l
     args = {"device": "cpu", "max-total-tokens": 4096} if cpu else {}
     found = world.make(world.step("a", "create", **args))
     assert [item.id for item in found.findings if item.id == "gpu.lost"] == told
+
+
+def test_a_flag_without_a_usable_value_is_named_with_its_instance(world: World) -> None:
+    world.hardware = node(gpu(0), gpu(1))
+    wrong = world.step("a", "create", gpus=(0,), **{"max-total-tokens": "lots"})
+    found = world.make(wrong, world.step("b", "create", gpus=(1,)))
+    (said,) = [item for item in found.findings if item.verdict == "refuse"]
+    assert said.message.startswith("sglang_server_instances (a).args.max-total-tokens is 'lots'")
+    assert list(found.planned) == ["b"]

@@ -35,6 +35,8 @@ ONE = KeptStart(
         multimodal_gib=0.0,
         host_pool_planned_gb=40.0,
         host_pool_tokens=0,
+        free_gib=139.8,
+        overhead_gib=0.67,
     ),
     rss_rank_gb=3.2,
 )
@@ -165,11 +167,15 @@ def _drop(part: str, name: str) -> Callable[[dict[str, Any]], None]:
         _put("setting", "fixed_bytes", -1),
         _put("setting", "state_bytes", -1),
         _put("setting", "on_cpu", "no"),
+        _put("setting", "free_gib", 0),
+        _put("setting", "free_gib", "139.8"),
+        _put("setting", "overhead_gib", -0.1),
+        _put("setting", "overhead_gib", None),
         _drop("", "when"),
         _drop("start", "tokens"),
         _drop("setting", "limit_tokens"),
     ],
-    ids=range(27),
+    ids=range(31),
 )
 def test_an_entry_that_makes_no_sense_is_left_out_and_the_others_stay(
     file: Path, damage: Callable[[dict[str, Any]], None]
@@ -179,6 +185,14 @@ def test_an_entry_that_makes_no_sense_is_left_out_and_the_others_stay(
     file.parent.mkdir()
     file.write_text(json.dumps({"format": 1, "starts": [bad, asdict(ONE)]}))
     assert kept_starts.read(file) == [ONE]
+
+
+def test_a_file_of_before_free_memory_was_kept(file: Path) -> None:
+    entry = json.loads(json.dumps(asdict(ONE)))
+    del entry["setting"]["free_gib"], entry["setting"]["overhead_gib"]
+    file.parent.mkdir()
+    file.write_text(json.dumps({"format": 1, "starts": [entry]}))
+    assert kept_starts.read(file) == [replace(ONE, setting=replace(ONE.setting, free_gib=None, overhead_gib=0.0))]
 
 
 def test_a_whole_number_counts_as_a_figure(file: Path) -> None:

@@ -92,6 +92,8 @@ def entry(**changes: Any) -> dict[str, Any]:
         (entry(shape=[2**62, 2**62]), "but it has"),
         (entry(data_offsets=[0]), "can't be understood"),
         (entry(data_offsets=[16, 0]), "lies in bytes 16 to 0"),
+        (entry(data_offsets=[-1, 15]), "can't be understood"),
+        ('{"t":{"shape":[16],"dtype":"U8","dtype":"I8","data_offsets":[0,16]}}', "gives dtype of 't' twice"),
         (entry(data_offsets=[16, 32]), "32 bytes of tensors are announced and 16 are there"),
         (entry(data_offsets=[0, 10**25]), "can't be understood"),
         (entry(shape=[8], data_offsets=[0, 8]), "has 16 bytes of tensors and its header accounts for 8"),

@@ -283,3 +283,24 @@ def test_unknown_variables_with_a_roles_prefix(names: list[str], unknown: list[s
 def test_an_unknown_variable_with_the_nearest_name(name: str, near: str) -> None:
     (item,) = settings_check.unknown_variables("role_", ["role_a", "role_long_name"], [name])
     assert item.suggestion == f"Did you mean {near!r}?"
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ([], []),
+        (["gpu.slack", "hicache.node_budget", "plan.order", "host.memory"], []),
+        (["gpu.slak"], ["Did you mean 'gpu.slack'?"]),
+        (["gpu.slack", "hicache.node_budgt"], ["Did you mean 'hicache.node_budget'?"]),
+        # These are never more than a warning, or refuse because nothing could come of it.
+        (["plan.context_exceeds_pool"], [""]),
+        (["instance.port_taken"], [""]),
+        (["host.no_systemd"], [""]),
+        (["all", 3], ["Only what the memory plan refuses can be accepted", "Only what the memory plan refuses"]),
+    ],
+)
+def test_only_what_the_plan_refuses_can_be_accepted(ids: list[Any], said: list[str]) -> None:
+    found = settings_check.check_accepted("accept", ids)
+    assert [item.id for item in found] == ["settings.invalid"] * len(said)
+    assert all(text in item.suggestion for text, item in zip(said, found, strict=True))
+    assert all("is nothing to accept" in item.message for item in found)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from types import ModuleType
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_every_start_is_on_the_page(accuracy: ModuleType) -> None:
 
 
 def test_the_picture_is_an_image_by_itself(accuracy: ModuleType) -> None:
-    root = ElementTree.fromstring(accuracy.PICTURE.read_text(encoding="utf-8"))
+    root = fromstring(accuracy.PICTURE.read_text(encoding="utf-8"))
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert len(root.findall("{*}circle")) == 23  # one for each start that survived
 

@@ -40,10 +40,12 @@ _TELL_EVERY_S = 10.0
 _PASSING = (
     "gpu.slack",
     "gpu.no_room_for_kv",
+    "gpu.load_peak",
     "gpu.unbalanced",
     "hicache.node_budget",
     "host.memory",
     "host.load_window",
+    "host.offload",
 )
 Say = Callable[[str], None]
 
@@ -78,7 +80,7 @@ def check(
         sleep: Waits.
 
     Returns:
-        0 if it fits or never fits worse than it did when it was deployed, 1 if not.
+        0 if it fits, 1 if not.
 
     Raises:
         HeadroomError: If something can't be read.

@@ -198,6 +198,23 @@ def test_what_was_accepted_at_the_deploy_is_accepted_at_every_start(
     assert clock.check(make(tmp_path, args, accept), limit_s=5) == status
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cpu-offload-gb": 60},
+        {"enable-hierarchical-cache": True, "hicache-size": 200},
+    ],
+)
+def test_memory_of_the_host_is_waited_for_whatever_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """Pinned pools of the server before come back late, too."""
+    held = node(gpu(0), available=9e9, mem_total_bytes=510 * 10**9)
+    clock = Clock(monkeypatch, held, held, node(gpu(0), available=500e9))
+    assert clock.check(make(tmp_path, {**ARGS, **changes})) == 0
+    assert clock.now == 2
+
+
 def test_the_cpu_engine_is_checked_against_the_hosts_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(tmp_path, {"device": "cpu", "load-format": "dummy", "max-total-tokens": 4096})
     small, big = node(available=9e9, mem_total_bytes=64 * 10**9), node(available=64e9)

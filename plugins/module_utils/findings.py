@@ -488,13 +488,14 @@ CATALOGUE: dict[str, FindingKind] = {kind.id: kind for kind in _KINDS}
 
 # The families that the memory plan tells, which a user may accept; what else refuses has no way to succeed.
 _PLANNED = ("gpu.", "hicache.", "host.", "plan.")
+# Of the same family, but told by the runtime's checks.
+_OF_THE_SYSTEM = ("host.unsupported_distribution", "host.no_systemd")
 
 
 def acceptable() -> list[str]:
     """Return the ids of refusing findings that `sglang_server_accept` may name."""
-    # Those of the node's systems, of the same family, come from other checks and refuse for good.
-    return [kind.id for kind in _KINDS if kind.id.startswith(_PLANNED) and kind.verdict == "refuse"
-            and kind.id not in ("host.unsupported_distribution", "host.no_systemd")]  # fmt: skip
+    planned = [kind for kind in _KINDS if kind.id.startswith(_PLANNED) and kind.id not in _OF_THE_SYSTEM]
+    return [kind.id for kind in planned if kind.verdict == "refuse"]
 
 
 def finding(kind_id: str, message: str, suggestion: str = "", verdict: Verdict | None = None) -> Finding:

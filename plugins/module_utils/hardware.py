@@ -19,7 +19,18 @@ from ansible_collections.headroom.serving.plugins.module_utils.findings import C
 from ansible_collections.headroom.serving.plugins.module_utils.gpu_facts import CannotRead, Gpu, GpuProcess, GpuReading
 from ansible_collections.headroom.serving.plugins.module_utils.refusal import refusal
 
-__all__ = ["FORMAT", "Gpu", "GpuProcess", "Hardware", "findings", "from_json", "read", "to_json", "tools_python"]
+__all__ = [
+    "FORMAT",
+    "Gpu",
+    "GpuProcess",
+    "Hardware",
+    "findings",
+    "from_json",
+    "read",
+    "to_json",
+    "tools_path",
+    "tools_python",
+]
 
 FORMAT = 1
 LINKS = ("X", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS")
@@ -107,9 +118,14 @@ def _gpus(way: str) -> tuple[str, GpuReading]:
     return "none", GpuReading((), "", "", (), tuple(notes))
 
 
+def tools_path(root: str) -> Path:
+    """Return where the interpreter of the tools venv below `root` is, if there is one."""
+    return Path(root, "tools", "current", "bin", "python")
+
+
 def tools_python(root: str) -> str:
     """Return the interpreter of the tools venv below `root`, which has nvidia-ml-py and psutil; empty if none works."""
-    path = Path(root, "tools", "current", "bin", "python")
+    path = tools_path(root)
     if not os.access(path, os.X_OK):
         return ""
     try:

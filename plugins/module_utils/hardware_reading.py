@@ -26,7 +26,7 @@ def read(tools_root: Path) -> Hardware:
     Raises:
         HeadroomError: If the host's memory can't be read.
     """
-    python = tools_root / "tools" / "current" / "bin" / "python"
+    python = hardware.tools_path(str(tools_root))
     code = own_code.archive()
     if code and os.access(python, os.X_OK):
         try:

@@ -113,7 +113,7 @@ def test_a_crash_is_followed_by_a_wait_for_memory_that_is_on_its_way_back(empty:
     with free_memory(empty, 5):
         empty.sh(f"kill -9 {first}")
         said = wait_for(empty, "journalctl -u sglang-tiny --no-pager -o cat | grep '^headroom: waiting for memory'")
-        assert "GiB" in said or "GB" in said
+        assert "(0 of 120 s): tiny: mem-fraction-static is" in said and "of 0.00 GiB free on memory" in said
         assert empty.unit("tiny")["ActiveState"] == "activating"
     wait_for(empty, "journalctl -u sglang-tiny --no-pager -o cat | grep '^headroom: the memory is back after'")
     second = empty.unit("tiny")["InvocationID"]

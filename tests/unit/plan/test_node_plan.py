@@ -57,16 +57,15 @@ class World:
         return self.hardware
 
     def step(self, name: str, action: str, unit: UnitState = DEAD, **args: Any) -> Step:
-        gpus = args.pop("gpus", None)
+        gpus, model = args.pop("gpus", None), args.pop("model", self.model)
         record = {
             "name": name,
             "args": {**ONE_GPU, **args},
             "environment": {},
             "gpus": gpus,
             "engine": {"id": "e", "version": "0.5.14"},
-            "model": {"path": args.pop("model", self.model), "digest": "d" * 64},
+            "model": {"path": model, "digest": "d" * 64},
         }
-        record["args"].pop("model", None)  # type: ignore[attr-defined]
         gone = action in ("stop", "remove")
         release = None if gone else Release("0123456789ab", name, "", record, "sglang")
         store = Store(self.settings.root, name)
